@@ -1,0 +1,36 @@
+"""What a handler is given: the broker's parts, and who is asking."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.config import BrokerConfig
+    from ottla.controller.controller import Controller
+    from ottla.replication.manager import ReplicaManager
+    from ottla.runtime import Runtime
+
+
+@dataclass(slots=True)
+class Broker:
+    """The parts of one node that requests reach. Wired once in `node`."""
+
+    runtime: Runtime
+    config: BrokerConfig
+    node_id: int
+    cluster_id: str
+    replicas: ReplicaManager
+    controller: Controller
+    advertised: tuple[str, int] = ("localhost", 9092)
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request's origin. `version` is the negotiated one; most handlers never look at it."""
+
+    version: int
+    correlation_id: int
+    client_id: str | None
+    client_address: str
+    listener: str = "PLAINTEXT"

@@ -1,0 +1,31 @@
+"""The only door to the outside world: clock, disk, network, randomness, blocking work.
+
+Everything above takes a `Runtime`; `sim/` provides another one with virtual time and faults, so whole
+brokers run inside a seeded simulation. Nothing outside this package (and the simulator) may call
+`time.time()`, `random`, `open()` or make sockets.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from ottla.runtime.clock import Clock, SystemClock
+from ottla.runtime.disk import Disk, PosixDisk
+from ottla.runtime.net import AsyncioNetwork, Network
+from ottla.runtime.tasks import Offload, ThreadOffload
+
+__all__ = ["Clock", "Disk", "Network", "Offload", "Runtime", "real_runtime"]
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    clock: Clock
+    disk: Disk
+    net: Network
+    random: random.Random
+    offload: Offload
+
+
+def real_runtime() -> Runtime:
+    return Runtime(SystemClock(), PosixDisk(), AsyncioNetwork(), random.SystemRandom(), ThreadOffload())

@@ -1,0 +1,206 @@
+"""Files: appended to with one system call, read without copying, replaced atomically, synced on request."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import shutil
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+ReadableBuffer: TypeAlias = bytes | bytearray | memoryview
+
+# Below this a copy out of the page cache is cheaper than faulting fresh mmap pages in.
+MMAP_BYTES_MIN = 64 * 1024
+IOV_MAX = 1024
+
+
+class DiskLocked(OSError):
+    """Another process holds the lock of this directory."""
+
+
+class File(Protocol):
+    size: int
+    """End of the file as this process wrote it; kept here so that appends and reads need no fstat."""
+
+    def append(self, buffers: Sequence[ReadableBuffer]) -> None:
+        """All of the buffers at the end of the file, or an error and the file as it was."""
+        ...
+
+    def read(self, position: int, length: int) -> bytes:
+        """A copy of at most `length` bytes; short at the end of the file."""
+        ...
+
+    def view(self, position: int, length: int) -> ReadableBuffer:
+        """The same bytes, for sending: large ranges are mapped, not copied."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Block until the contents are on the medium. Safe to call from another thread."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    def open(self, path: str, *, create: bool = False) -> File: ...
+
+    def read_file(self, path: str) -> bytes: ...
+
+    def replace_file(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        """Readers see the old contents or the new, never a mixture, even after a crash."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def list_dir(self, path: str) -> list[str]:
+        """Sorted, so that nothing depends on the file system's order."""
+        ...
+
+    def make_dirs(self, path: str) -> None: ...
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def sync_dir(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> Lock:
+        """Raises DiskLocked while another process holds it."""
+        ...
+
+
+class PosixFile:
+    __slots__ = ("_fd", "_map", "path", "size")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+        self.size = os.fstat(fd).st_size
+        self._map: memoryview | None = None
+
+    def append(self, buffers: Sequence[ReadableBuffer]) -> None:
+        expected = 0
+        for buffer in buffers:
+            expected += len(buffer)
+        try:
+            # The descriptor is opened with O_APPEND, so the position is the kernel's business.
+            written = os.writev(self._fd, buffers) if len(buffers) <= IOV_MAX else 0
+            if written != expected:
+                self._append_rest(buffers, written)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self.size)
+            raise
+        self.size += expected
+
+    def _append_rest(self, buffers: Sequence[ReadableBuffer], written: int) -> None:
+        """A short write (signal, full pipe of iovecs): finish buffer by buffer."""
+        for buffer in buffers:
+            if written >= len(buffer):
+                written -= len(buffer)
+                continue
+            rest = memoryview(buffer)[written:]
+            written = 0
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+
+    def read(self, position: int, length: int) -> bytes:
+        return os.pread(self._fd, length, position)
+
+    def view(self, position: int, length: int) -> ReadableBuffer:
+        if length < MMAP_BYTES_MIN:
+            return os.pread(self._fd, length, position)
+        end = min(position + length, self.size)
+        mapped = self._map
+        if mapped is None or len(mapped) < end:
+            # Views already handed out keep the old mapping alive until they are sent.
+            mapped = self._map = memoryview(mmap.mmap(self._fd, self.size, prot=mmap.PROT_READ))
+        return mapped[position:end]
+
+    def truncate(self, size: int) -> None:
+        self._map = None
+        os.ftruncate(self._fd, size)
+        self.size = size
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        self._map = None
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class PosixLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+class PosixDisk:
+    def open(self, path: str, *, create: bool = False) -> PosixFile:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return PosixFile(path, os.open(path, flags, 0o644))
+
+    def read_file(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def replace_file(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        temporary = path + ".tmp"
+        with open(temporary, "wb") as file:
+            file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+        if sync:
+            self.sync_dir(os.path.dirname(path) or ".")
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_dirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        os.remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> PosixLock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            raise DiskLocked(error.errno, "locked by another process", path) from error
+        return PosixLock(fd)

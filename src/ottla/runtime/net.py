@@ -1,0 +1,55 @@
+"""Sockets behind asyncio's protocol and transport interfaces; the simulator implements the same two calls."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+ProtocolFactory = Callable[[], asyncio.BaseProtocol]
+
+
+class Listener(Protocol):
+    @property
+    def address(self) -> tuple[str, int]:
+        """The address actually bound, so that port 0 can be asked for."""
+        ...
+
+    async def close(self) -> None:
+        """Stop accepting. Open connections are their owners' business."""
+        ...
+
+
+class Network(Protocol):
+    async def listen(self, factory: ProtocolFactory, host: str, port: int) -> Listener: ...
+
+    async def connect(
+        self, factory: ProtocolFactory, host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]: ...
+
+
+class AsyncioListener:
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+        self.address: tuple[str, int] = server.sockets[0].getsockname()[:2]
+
+    async def close(self) -> None:
+        self._server.close()
+
+
+class AsyncioNetwork:
+    async def listen(self, factory: ProtocolFactory, host: str, port: int) -> AsyncioListener:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(factory, host or None, port, backlog=1024)
+        return AsyncioListener(server)
+
+    async def connect(
+        self, factory: ProtocolFactory, host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.create_connection(factory, host, port)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return transport, protocol

@@ -1,0 +1,100 @@
+"""Where tasks, blocking work and bytes in flight are bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Offload(Protocol):
+    """Runs blocking functions (fsync, compression, compaction) away from the event loop."""
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    def close(self) -> None: ...
+
+
+class ThreadOffload:
+    """A few threads: enough to overlap fsyncs of several disks, too few to starve the event loop."""
+
+    def __init__(self, threads_max: int = 4) -> None:
+        self._threads_max = threads_max
+        self._pool: ThreadPoolExecutor | None = None
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads_max, thread_name_prefix="ottla-offload")
+        return await asyncio.wrap_future(self._pool.submit(function, *args, **kwargs))
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+            self._pool = None
+
+
+class TaskScope:
+    """Owns background tasks: none outlives its scope, and a failure is never silent.
+
+    `on_failure` decides what a dead task means: a core loop passes a callback that stops the node.
+    """
+
+    def __init__(self, name: str, on_failure: Callable[[str, BaseException], None]) -> None:
+        self.name = name
+        self._on_failure = on_failure
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(coroutine, name=f"{self.name}/{name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_failure(task.get_name(), error)
+
+    async def close(self) -> None:
+        """Cancel what still runs and wait until it has ended."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+class ByteBudget:
+    """Memory promised before a body is read. A refused caller is called back once bytes are free again."""
+
+    __slots__ = ("_waiting", "limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def reserve(self, size: int) -> bool:
+        # One oversized request may pass when nothing else is in flight; it would starve otherwise.
+        if self.used and self.used + size > self.limit:
+            return False
+        self.used += size
+        return True
+
+    def call_when_free(self, callback: Callable[[], None]) -> None:
+        self._waiting.append(callback)
+
+    def release(self, size: int) -> None:
+        self.used -= size
+        for _ in range(len(self._waiting)):
+            if self.used >= self.limit:
+                return
+            self._waiting.popleft()()
