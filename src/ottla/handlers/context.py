@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ottla.config import BrokerConfig
     from ottla.controller.controller import Controller
     from ottla.replication.manager import ReplicaManager
+    from ottla.replication.sessions import FetchSessions
     from ottla.runtime import Runtime
 
 
@@ -21,6 +22,7 @@ class Broker:
     node_id: int
     cluster_id: str
     replicas: ReplicaManager
+    fetch_sessions: FetchSessions
     controller: Controller
     advertised: tuple[str, int] = ("localhost", 9092)
 

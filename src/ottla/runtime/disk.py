@@ -75,6 +75,10 @@ class Disk(Protocol):
 
     def sync_dir(self, path: str) -> None: ...
 
+    def usage(self, path: str) -> tuple[int, int]:
+        """Bytes of the volume that holds `path`: in total, and still free for this process."""
+        ...
+
     def lock(self, path: str) -> Lock:
         """Raises DiskLocked while another process holds it."""
         ...
@@ -195,6 +199,10 @@ class PosixDisk:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def usage(self, path: str) -> tuple[int, int]:
+        volume = os.statvfs(path)
+        return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
 
     def lock(self, path: str) -> PosixLock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -82,12 +82,21 @@ class ByteBudget:
         self.used = 0
         self._waiting: deque[Callable[[], None]] = deque()
 
+    @property
+    def is_tight(self) -> bool:
+        """Time to give back what is merely kept for later."""
+        return self.used * 2 > self.limit
+
     def reserve(self, size: int) -> bool:
         # One oversized request may pass when nothing else is in flight; it would starve otherwise.
         if self.used and self.used + size > self.limit:
             return False
         self.used += size
         return True
+
+    def take(self, size: int) -> None:
+        """Account for bytes that exist already, limit or not."""
+        self.used += size
 
     def call_when_free(self, callback: Callable[[], None]) -> None:
         self._waiting.append(callback)

@@ -1,0 +1,1 @@
+"""Connections: bytes in, requests dispatched, replies out in order, limits kept."""

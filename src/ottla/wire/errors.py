@@ -137,3 +137,91 @@ class RequestTimedOut(KafkaError):
 
 class UnsupportedVersion(KafkaError):
     code = ErrorCode.unsupported_version
+
+
+class NotEnoughReplicas(KafkaError):
+    code = ErrorCode.not_enough_replicas
+
+
+class CoordinatorLoadInProgress(KafkaError):
+    code = ErrorCode.coordinator_load_in_progress
+
+
+class CoordinatorNotAvailable(KafkaError):
+    code = ErrorCode.coordinator_not_available
+
+
+class NotCoordinator(KafkaError):
+    code = ErrorCode.not_coordinator
+
+
+class InvalidGroupId(KafkaError):
+    code = ErrorCode.invalid_group_id
+
+
+class GroupIdNotFound(KafkaError):
+    code = ErrorCode.group_id_not_found
+
+
+class NonEmptyGroup(KafkaError):
+    code = ErrorCode.non_empty_group
+
+
+class GroupMaxSizeReached(KafkaError):
+    code = ErrorCode.group_max_size_reached
+
+
+class GroupSubscribedToTopic(KafkaError):
+    code = ErrorCode.group_subscribed_to_topic
+
+
+class InconsistentGroupProtocol(KafkaError):
+    code = ErrorCode.inconsistent_group_protocol
+
+
+class UnknownMemberId(KafkaError):
+    code = ErrorCode.unknown_member_id
+
+
+class MemberIdRequired(KafkaError):
+    code = ErrorCode.member_id_required
+
+
+class FencedInstanceId(KafkaError):
+    code = ErrorCode.fenced_instance_id
+
+
+class UnreleasedInstanceId(KafkaError):
+    code = ErrorCode.unreleased_instance_id
+
+
+class IllegalGeneration(KafkaError):
+    code = ErrorCode.illegal_generation
+
+
+class FencedMemberEpoch(KafkaError):
+    code = ErrorCode.fenced_member_epoch
+
+
+class StaleMemberEpoch(KafkaError):
+    code = ErrorCode.stale_member_epoch
+
+
+class RebalanceInProgress(KafkaError):
+    code = ErrorCode.rebalance_in_progress
+
+
+class InvalidSessionTimeout(KafkaError):
+    code = ErrorCode.invalid_session_timeout
+
+
+class UnsupportedAssignor(KafkaError):
+    code = ErrorCode.unsupported_assignor
+
+
+class InvalidRegularExpression(KafkaError):
+    code = ErrorCode.invalid_regular_expression
+
+
+class OffsetMetadataTooLarge(KafkaError):
+    code = ErrorCode.offset_metadata_too_large

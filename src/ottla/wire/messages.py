@@ -23,6 +23,8 @@ try:
     from kio.index import load_request_schema, load_response_schema
     from kio.serial import entity_reader, entity_writer
     from kio.serial.errors import SerialError
+
+    from ottla.wire.upgrades import UPGRADES
 finally:
     if _hidden:
         del sys.modules["hypothesis"]
@@ -54,12 +56,16 @@ def codec(api_key: int, version: int) -> Codec:
     response_type = load_response_schema(api_key, version)
     newest_module = sys.modules[load_request_schema(api_key, newest_version(api_key)).__module__]
     read_entity = entity_reader(request_type)
+    upgrade = UPGRADES.get(api_key)
     write_entity = entity_writer(response_type)
     is_newest = version == newest_version(api_key)
 
     def read(frame: memoryview, at: int) -> Any:
         request, _ = read_entity(frame, at)
-        return request if is_newest else _widen(request, newest_module)
+        if is_newest:
+            return request
+        widened = _widen(request, newest_module)
+        return widened if upgrade is None else upgrade(request, widened)
 
     def write(response: Any) -> bytes:
         buffer = io.BytesIO()

@@ -1,0 +1,221 @@
+"""Fetch (versions 4–18): whole batches from the requested offsets, at once or when enough has arrived.
+
+With a session (version 7 on) a client names only what changed, and gets only what changed; the bookkeeping is
+`replication.sessions`. Limits as Kafka's: at most max_bytes in all and partition max_bytes each, except that
+the first batch found is returned whole, so that a consumer always gets on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from ottla.handlers.context import Broker
+from ottla.handlers.registry import handles
+from ottla.handlers.reply import PendingReply
+from ottla.replication.partition import Partition
+from ottla.replication.sessions import SESSIONLESS, FetchEntry, FetchSession, FetchSet
+from ottla.runtime.disk import ReadableBuffer
+from ottla.wire import fetch as codec
+from ottla.wire.api import ApiKey
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.fetch import FetchedPartition, FetchRequest
+
+log = logging.getLogger(__name__)
+
+INITIAL_EPOCH = 0
+_OFFSET_OUT_OF_RANGE = ErrorCode.offset_out_of_range.value
+_STORAGE_ERROR = ErrorCode.kafka_storage_error.value
+
+Topics = list[tuple[bytes, list[FetchedPartition]]]
+
+
+@handles(ApiKey.FETCH, 4, 18, hot=True, first_flexible=codec.FIRST_FLEXIBLE)
+def fetch(broker: Broker, version: int, frame: memoryview, at: int) -> list[ReadableBuffer] | PendingReply:
+    request = codec.parse(frame, at, version)
+    fetch_set = _fetch_set(broker, request, version)
+    if isinstance(fetch_set, ErrorCode):
+        return codec.encode(version, SESSIONLESS, [], fetch_set.value)
+    attempt = _Attempt(broker, request, version, fetch_set)
+    topics, enough = attempt.collect()
+    if enough or request.max_wait_ms <= 0:
+        return attempt.encode(topics)
+    return attempt.wait()
+
+
+def _fetch_set(broker: Broker, request: FetchRequest, version: int) -> FetchSet | ErrorCode:
+    """What to read: the request's own list, or the session it opens or continues."""
+    sessions = broker.fetch_sessions
+    by_id = version >= codec.FIRST_WITH_TOPIC_IDS
+    fetch_set: FetchSet | None = None
+    if request.session_epoch > INITIAL_EPOCH:
+        found = sessions.use(request.session_id, request.session_epoch, by_id)
+        if isinstance(found, ErrorCode):
+            return found
+        fetch_set = found
+        for topic, indexes in request.forgotten:
+            for index in indexes:
+                fetch_set.forget(topic, index)
+    else:
+        if request.session_id != SESSIONLESS:
+            sessions.close(request.session_id)
+        if request.session_epoch == INITIAL_EPOCH and request.topics:
+            fetch_set = sessions.create(by_id)
+        if fetch_set is None:
+            fetch_set = FetchSet()
+    lookup = broker.replicas.by_id if by_id else broker.replicas.by_name
+    is_session = isinstance(fetch_set, FetchSession)
+    for topic, partitions in request.topics:
+        hosted = lookup.get(topic)
+        for index, leader_epoch, offset, max_bytes in partitions:
+            partition = hosted.get(index) if hosted is not None else None
+            entry = fetch_set.put(topic, index, partition)
+            entry.leader_epoch = leader_epoch
+            entry.offset = offset
+            entry.max_bytes = max_bytes
+            if is_session and partition is not None:
+                partition.watchers[entry] = None
+    return fetch_set
+
+
+class _Attempt:
+    """One request being answered: now, when enough bytes are there, or at its deadline."""
+
+    __slots__ = ("_broker", "_loop", "_reply", "_request", "_scheduled", "_set", "_timer", "_version")
+
+    def __init__(self, broker: Broker, request: FetchRequest, version: int, fetch_set: FetchSet) -> None:
+        self._broker = broker
+        self._request = request
+        self._version = version
+        self._set = fetch_set
+        self._scheduled = False
+
+    def collect(self) -> tuple[Topics, bool]:
+        """(what to answer, whether that is worth answering before the deadline).
+
+        A full answer lists every partition asked for; an incremental one only those with news.
+        """
+        request = self._request
+        fetch_set = self._set
+        incremental = request.session_epoch > INITIAL_EPOCH
+        room = request.max_bytes
+        got = 0
+        failed = False
+        topics: Topics = []
+        last_topic: bytes | None = None
+        for entry in tuple(fetch_set.ready) if incremental else fetch_set.entries.values():
+            if incremental and room <= 0:
+                break
+            row = self._read(entry, room, min_one=got == 0)
+            size = len(row.records)
+            if size:
+                got += size
+                room -= size
+                # Still unread until the client says otherwise; last in line for the next answer.
+                del fetch_set.ready[entry]
+                fetch_set.ready[entry] = None
+            elif row.error_code:
+                failed = True
+            else:
+                if entry.offset >= row.high_watermark:
+                    fetch_set.ready.pop(entry, None)
+                if (
+                    incremental
+                    and entry.sent_high_watermark == row.high_watermark
+                    and entry.sent_log_start == row.log_start_offset
+                ):
+                    continue
+            if entry.topic is not last_topic:
+                rows: list[FetchedPartition] = []
+                topics.append((entry.topic, rows))
+                last_topic = entry.topic
+            rows.append(row)
+        return topics, failed or got >= request.min_bytes
+
+    def _read(self, entry: FetchEntry, room: int, *, min_one: bool) -> FetchedPartition:
+        partition = entry.partition
+        if partition is None or partition.removed:
+            partition = self._resolve(entry)
+            if partition is None:
+                by_id = self._version >= codec.FIRST_WITH_TOPIC_IDS
+                code = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
+                return FetchedPartition(entry.index, code.value, -1, -1, -1, b"")
+        records: ReadableBuffer = b""
+        high_watermark = partition.high_watermark
+        stable = partition.last_stable_offset
+        upto = stable if self._request.read_committed else high_watermark
+        try:
+            if entry.leader_epoch >= 0:
+                partition.check_leader_epoch(entry.leader_epoch)
+            if entry.offset < upto:
+                if room > 0:
+                    max_bytes = entry.max_bytes if entry.max_bytes < room else room
+                    records = partition.log.read(entry.offset, max_bytes, upto=upto, min_one=min_one)
+            elif entry.offset > partition.log.next_offset:
+                return FetchedPartition(entry.index, _OFFSET_OUT_OF_RANGE, -1, -1, -1, b"")
+        except KafkaError as error:
+            return FetchedPartition(entry.index, error.code.value, -1, -1, -1, b"")
+        except OSError as error:
+            topic = partition.topic_partition.topic
+            log.error("cannot read %s-%d at offset %d: %s", topic, entry.index, entry.offset, error)
+            return FetchedPartition(entry.index, _STORAGE_ERROR, -1, -1, -1, b"")
+        return FetchedPartition(entry.index, 0, high_watermark, stable, partition.log.start_offset, records)
+
+    def _resolve(self, entry: FetchEntry) -> Partition | None:
+        """A topic that was unknown, or deleted, may exist by now."""
+        by_id = self._version >= codec.FIRST_WITH_TOPIC_IDS
+        lookup = self._broker.replicas.by_id if by_id else self._broker.replicas.by_name
+        entry.partition = lookup.get(entry.topic, {}).get(entry.index)
+        if entry.partition is not None and isinstance(self._set, FetchSession):
+            entry.partition.watchers[entry] = None
+        return entry.partition
+
+    def encode(self, topics: Topics) -> list[ReadableBuffer]:
+        fetch_set = self._set
+        session_id = SESSIONLESS
+        if isinstance(fetch_set, FetchSession):
+            session_id = fetch_set.id
+            for topic, rows in topics:
+                for row in rows:
+                    entry = fetch_set.entries[topic, row.partition]
+                    entry.sent_high_watermark = row.high_watermark
+                    entry.sent_log_start = row.log_start_offset
+        return codec.encode(self._version, session_id, topics)
+
+    def wait(self) -> PendingReply:
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(self._request.max_wait_ms / 1000, self._finish)
+        if not isinstance(self._set, FetchSession):
+            self._set.watch()
+        self._set.on_ready = self._schedule
+        self._reply = PendingReply(self._stop, self._finish)
+        return self._reply
+
+    def _schedule(self) -> None:
+        # Not at once: an append that touches several partitions should be answered together, and the
+        # producer's own reply goes first.
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._try)
+
+    def _try(self) -> None:
+        self._scheduled = False
+        if self._set.on_ready is None:
+            return
+        topics, enough = self.collect()
+        if enough:
+            self._answer(topics)
+
+    def _finish(self) -> None:
+        topics, _ = self.collect()
+        self._answer(topics)
+
+    def _answer(self, topics: Topics) -> None:
+        self._stop()
+        self._reply.complete(self.encode(topics))
+
+    def _stop(self) -> None:
+        self._timer.cancel()
+        self._set.on_ready = None
+        if not isinstance(self._set, FetchSession):
+            self._set.unwatch()

@@ -1,0 +1,102 @@
+"""The partitions of this broker, kept in step with the cluster's metadata."""
+
+from __future__ import annotations
+
+import logging
+from uuid import UUID
+
+from ottla.config import BrokerConfig, resolve_topic
+from ottla.log.manager import LogManager
+from ottla.log.types import TopicPartition
+from ottla.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicImage
+from ottla.replication.partition import Partition
+from ottla.wire.errors import UnknownTopicId, UnknownTopicOrPartition
+
+log = logging.getLogger(__name__)
+
+
+class ReplicaManager:
+    def __init__(self, node_id: int, config: BrokerConfig, logs: LogManager) -> None:
+        self.logs = logs
+        self._node_id = node_id
+        self._config = config
+        # Keyed as the wire has them, so that the hot path looks up without decoding.
+        self.by_name: dict[bytes, dict[int, Partition]] = {}
+        self.by_id: dict[bytes, dict[int, Partition]] = {}
+
+    def partition(self, topic: str, index: int) -> Partition:
+        found = self.by_name.get(topic.encode(), {}).get(index)
+        if found is None:
+            raise UnknownTopicOrPartition(f"This broker has no partition {topic}-{index}.")
+        return found
+
+    def partition_by_id(self, topic_id: UUID, index: int) -> Partition:
+        partitions = self.by_id.get(topic_id.bytes)
+        if partitions is None:
+            raise UnknownTopicId(f"This broker has no topic with id {topic_id}.")
+        found = partitions.get(index)
+        if found is None:
+            raise UnknownTopicOrPartition(f"The topic with id {topic_id} has no partition {index} here.")
+        return found
+
+    @property
+    def partition_count(self) -> int:
+        return sum(map(len, self.by_name.values()))
+
+    def apply(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Create, drop and reconfigure partitions so that they are what `new` says."""
+        if old.topics is not new.topics:
+            for name, topic in old.topics.items():
+                successor = new.topics.get(name)
+                if successor is None or successor.id != topic.id:
+                    self._remove_topic(topic)
+            for name, topic in new.topics.items():
+                if old.topics.get(name) is not topic:
+                    self._host_topic(topic, new)
+        if old.configs is not new.configs:
+            for (resource_type, name), overrides in new.configs.items():
+                if resource_type == TOPIC_RESOURCE and old.configs.get((resource_type, name)) != overrides:
+                    self._reconfigure(name, new)
+            for resource_type, name in old.configs.keys() - new.configs.keys():
+                if resource_type == TOPIC_RESOURCE:
+                    self._reconfigure(name, new)
+
+    def update_config(self, config: BrokerConfig, image: MetadataImage) -> None:
+        """Broker-wide defaults changed: every topic that does not override them follows."""
+        self._config = config
+        for name in self.by_name:
+            self._reconfigure(name.decode(), image)
+
+    def _host_topic(self, topic: TopicImage, image: MetadataImage) -> None:
+        config = resolve_topic(self._config, image.configs.get((TOPIC_RESOURCE, topic.name), {}))
+        hosted = self.by_id.setdefault(topic.id.bytes, {})
+        self.by_name[topic.name.encode()] = hosted
+        for index, state in enumerate(topic.partitions):
+            if self._node_id not in state.replicas:
+                continue
+            partition = hosted.get(index)
+            if partition is None:
+                tp = TopicPartition(topic.name, index)
+                partition_log = self.logs.get(tp)
+                if partition_log is None:
+                    partition_log = self.logs.create(topic.name, index, topic.id, config)
+                else:
+                    partition_log.update_config(config)
+                hosted[index] = Partition(partition_log, topic.id, state.leader_epoch, state.replicas)
+            else:
+                partition.leader_epoch = state.leader_epoch
+                partition.replicas = state.replicas
+                partition.isr = state.isr
+
+    def _remove_topic(self, topic: TopicImage) -> None:
+        self.by_name.pop(topic.name.encode(), None)
+        for partition in self.by_id.pop(topic.id.bytes, {}).values():
+            partition.remove()
+            self.logs.delete(partition.topic_partition)
+
+    def _reconfigure(self, name: str, image: MetadataImage) -> None:
+        partitions = self.by_name.get(name.encode())
+        if partitions:
+            config = resolve_topic(self._config, image.configs.get((TOPIC_RESOURCE, name), {}))
+            for partition in partitions.values():
+                partition.log.update_config(config)

@@ -1,0 +1,93 @@
+"""One partition on this broker: its log, its leadership, and how far readers may see."""
+
+from __future__ import annotations
+
+from typing import Protocol
+from uuid import UUID
+
+from ottla.log.log import PartitionLog
+from ottla.log.types import AppendResult, TopicPartition
+from ottla.wire.errors import FencedLeaderEpoch, NotEnoughReplicas, UnknownLeaderEpoch
+
+ACKS_ALL = -1
+
+
+class Watcher(Protocol):
+    """Somebody who wants to know that a partition has more to read, or is gone."""
+
+    def partition_changed(self) -> None: ...
+
+
+class Partition:
+    __slots__ = (
+        "high_watermark",
+        "isr",
+        "leader_epoch",
+        "log",
+        "removed",
+        "replicas",
+        "topic_id",
+        "topic_partition",
+        "watchers",
+    )
+
+    def __init__(
+        self, log: PartitionLog, topic_id: UUID, leader_epoch: int, replicas: tuple[int, ...]
+    ) -> None:
+        self.topic_partition: TopicPartition = log.topic_partition
+        self.topic_id = topic_id
+        self.log = log
+        self.leader_epoch = leader_epoch
+        self.replicas = replicas
+        self.isr = replicas
+        self.removed = False
+        # The only replica there is has everything that is committed.
+        self.high_watermark = log.next_offset
+        # A dict for its order: readers are woken in the order they came, the same in every run.
+        self.watchers: dict[Watcher, None] = {}
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where readers of committed transactions stop."""
+        return self.high_watermark
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.start_offset
+
+    def check_leader_epoch(self, epoch: int) -> None:
+        """Refuse a client whose metadata is older or newer than ours; -1 means it does not say."""
+        if epoch < 0 or epoch == self.leader_epoch:
+            return
+        topic, partition = self.topic_partition
+        if epoch < self.leader_epoch:
+            raise FencedLeaderEpoch(
+                f"{topic}-{partition}: leader epoch {epoch} is older than the current {self.leader_epoch}; "
+                "refresh metadata"
+            )
+        raise UnknownLeaderEpoch(
+            f"{topic}-{partition}: leader epoch {epoch} is newer than the current {self.leader_epoch}; retry"
+        )
+
+    def append(self, records: memoryview, acks: int) -> AppendResult:
+        if acks == ACKS_ALL and len(self.isr) < self.log.config.min_insync_replicas:
+            topic, partition = self.topic_partition
+            raise NotEnoughReplicas(
+                f"{topic}-{partition} has {len(self.isr)} in-sync replicas, fewer than "
+                f"min.insync.replicas={self.log.config.min_insync_replicas}"
+            )
+        result = self.log.append(records, self.leader_epoch)
+        self.high_watermark = self.log.next_offset
+        if self.watchers:
+            self.notify()
+        return result
+
+    def notify(self) -> None:
+        for watcher in tuple(self.watchers):
+            watcher.partition_changed()
+
+    def remove(self) -> None:
+        """Readers that wait here learn it at once instead of at their time-out."""
+        self.removed = True
+        self.notify()
+        self.watchers.clear()

@@ -1,0 +1,105 @@
+"""From a frame to the handler of its API and back to a framed reply."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Any
+
+from ottla.handlers import api_versions
+from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.registry import REGISTRY, Api
+from ottla.handlers.reply import PendingReply
+from ottla.runtime.disk import ReadableBuffer
+from ottla.runtime.tasks import TaskScope
+from ottla.wire.api import ApiKey
+from ottla.wire.frame import MalformedFrame
+from ottla.wire.messages import SerialError, codec
+from ottla.wire.primitives import read_nullable_string, skip_tags
+
+_HEADER = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
+_REPLY_HEADER = struct.Struct(">ii")
+_REPLY_HEADER_FLEXIBLE = struct.Struct(">iiB")
+
+
+def framed(correlation_id: int, flexible: bool, body: list[ReadableBuffer]) -> list[ReadableBuffer]:
+    size = 4
+    for buffer in body:
+        size += len(buffer)
+    if flexible:
+        head = _REPLY_HEADER_FLEXIBLE.pack(size + 1, correlation_id, 0)
+    else:
+        head = _REPLY_HEADER.pack(size, correlation_id)
+    # The first buffer of every body is small: one write is cheaper than two.
+    body[0] = head + body[0]
+    return body
+
+
+class Dispatcher:
+    """One per node. `tasks` owns the handlers that wait."""
+
+    def __init__(self, broker: Broker, tasks: TaskScope) -> None:
+        self._broker = broker
+        self._tasks = tasks
+
+    def dispatch(
+        self, frame: memoryview, client_address: str
+    ) -> tuple[int, bool, list[ReadableBuffer] | PendingReply | None]:
+        """(correlation id, flexible reply header, body). MalformedFrame means: close the connection."""
+        key, version, correlation_id, client_id_length = _HEADER.unpack_from(frame)
+        api = REGISTRY.get(key)
+        if api is None:
+            raise MalformedFrame(f"it asks for API {_api_name(key)}, which this broker does not have")
+        if not api.min_version <= version <= api.max_version:
+            if key == ApiKey.API_VERSIONS:
+                return correlation_id, False, [api_versions.unsupported_version_response()]
+            raise MalformedFrame(
+                f"it asks for {api.key.name} version {version}; this broker has "
+                f"{api.min_version} to {api.max_version}"
+            )
+        at = 10 + client_id_length if client_id_length > 0 else 10
+        if api.is_hot:
+            flexible = version >= api.first_flexible
+            if flexible:
+                at = skip_tags(frame, at)
+            return correlation_id, flexible, api.handler(self._broker, version, frame, at)
+        return self._dispatch_decoded(api, version, correlation_id, frame, client_address)
+
+    def _dispatch_decoded(
+        self, api: Api, version: int, correlation_id: int, frame: memoryview, client_address: str
+    ) -> tuple[int, bool, list[ReadableBuffer] | PendingReply | None]:
+        client_id, at = read_nullable_string(frame, 8)
+        message = codec(api.key, version)
+        try:
+            request = message.read(frame, skip_tags(frame, at) if message.flexible else at)
+        except (SerialError, ValueError, IndexError) as error:
+            raise MalformedFrame(
+                f"its {api.key.name} version {version} cannot be decoded: {error}"
+            ) from error
+        context = RequestContext(version, correlation_id, client_id, client_address)
+        flexible = message.response_header_flexible
+        if not api.is_async:
+            response = api.handler(self._broker, context, request)
+            return correlation_id, flexible, [message.write(response)]
+        task = self._tasks.spawn(
+            api.handler(self._broker, context, request), f"{api.key.name} {client_address}"
+        )
+        reply = PendingReply(task.cancel)
+
+        def finished(done: asyncio.Task[Any]) -> None:
+            if done.cancelled():
+                return
+            if (error := done.exception()) is not None:
+                reply.fail(error)
+            else:
+                reply.complete([message.write(done.result())])
+
+        task.add_done_callback(finished)
+        return correlation_id, flexible, reply
+
+
+def _api_name(key: int) -> str:
+    try:
+        return f"{key} ({ApiKey(key).name})"
+    except ValueError:
+        return str(key)

@@ -1,0 +1,276 @@
+"""Fetch, versions 4–18, packed and parsed by hand: a response is a few small headers between file views.
+
+4 isolation level · 5 log start offset · 7 incremental sessions · 9 leader epoch · 11 rack and preferred
+replica · 12 flexible encoding, last fetched epoch · 13 topic ids instead of names · 15 replica state as tagged field ·
+16 node endpoints · 17 replica directory id · 18 high watermark of followers.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ottla.runtime.disk import ReadableBuffer
+from ottla.wire.frame import MalformedFrame
+from ottla.wire.primitives import read_compact_string, read_uvarint, skip_tags, uvarint
+
+FIRST_WITH_SESSIONS = 7
+FIRST_FLEXIBLE = 12
+FIRST_WITH_TOPIC_IDS = 13
+CONSUMER_REPLICA_ID = -1
+
+_I16 = struct.Struct(">h")
+_I32 = struct.Struct(">i")
+_REPLICA_STATE_TAG = 1
+_REPLICA_STATE = struct.Struct(">iq")
+
+
+class PartitionFetch(NamedTuple):
+    partition: int
+    leader_epoch: int
+    offset: int
+    max_bytes: int
+
+
+@dataclass(slots=True)
+class FetchRequest:
+    replica_id: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    read_committed: bool
+    session_id: int
+    session_epoch: int
+    topics: list[tuple[bytes, list[PartitionFetch]]]
+    """Names in UTF-8, or from version 13 on the 16 bytes of topic ids."""
+    forgotten: list[tuple[bytes, list[int]]]
+
+
+def parse(frame: memoryview, at: int, version: int) -> FetchRequest:
+    try:
+        request, at = (
+            _parse_flexible(frame, at, version) if version >= FIRST_FLEXIBLE else _parse(frame, at, version)
+        )
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise MalformedFrame(f"Fetch version {version} ends inside a field: {error}") from error
+    if at > len(frame):
+        raise MalformedFrame(f"Fetch version {version} ends {at - len(frame)} bytes early")
+    return request
+
+
+_HEAD_4 = struct.Struct(">iiiib")  # replica id, max wait, min bytes, max bytes, isolation level
+_HEAD_7 = struct.Struct(">iiiibii")  # … session id, session epoch
+_HEAD_15 = struct.Struct(">iiibii")  # no replica id
+_PARTITION_4 = struct.Struct(">iqi")  # index, offset, max bytes
+_PARTITION_5 = struct.Struct(">iqqi")  # index, offset, log start offset, max bytes
+_PARTITION_9 = struct.Struct(">iiqqi")  # index, leader epoch, offset, log start offset, max bytes
+_PARTITION_12 = struct.Struct(
+    ">iiqiqi"
+)  # index, leader epoch, offset, last fetched epoch, log start, max bytes
+
+
+def _parse(frame: memoryview, at: int, version: int) -> tuple[FetchRequest, int]:
+    session_id, session_epoch = 0, -1
+    if version >= FIRST_WITH_SESSIONS:
+        head = _HEAD_7.unpack_from(frame, at)
+        replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = head
+        at += _HEAD_7.size
+    else:
+        replica_id, max_wait_ms, min_bytes, max_bytes, isolation = _HEAD_4.unpack_from(frame, at)
+        at += _HEAD_4.size
+    topics = []
+    topic_count = _I32.unpack_from(frame, at)[0]
+    at += 4
+    for _ in range(topic_count):
+        name, at = _read_name(frame, at)
+        partition_count = _I32.unpack_from(frame, at)[0]
+        at += 4
+        partitions = []
+        for _ in range(partition_count):
+            epoch = -1
+            if version >= 9:
+                index, epoch, offset, _, partition_bytes = _PARTITION_9.unpack_from(frame, at)
+                at += _PARTITION_9.size
+            elif version >= 5:
+                index, offset, _, partition_bytes = _PARTITION_5.unpack_from(frame, at)
+                at += _PARTITION_5.size
+            else:
+                index, offset, partition_bytes = _PARTITION_4.unpack_from(frame, at)
+                at += _PARTITION_4.size
+            partitions.append(PartitionFetch(index, epoch, offset, partition_bytes))
+        topics.append((name, partitions))
+    forgotten = []
+    if version >= FIRST_WITH_SESSIONS:
+        topic_count = _I32.unpack_from(frame, at)[0]
+        at += 4
+        for _ in range(topic_count):
+            name, at = _read_name(frame, at)
+            index_count = max(_I32.unpack_from(frame, at)[0], 0)
+            at += 4
+            if at + 4 * index_count > len(frame):
+                raise MalformedFrame(f"Fetch announces {index_count} forgotten partitions")
+            forgotten.append((name, list(struct.unpack_from(f">{index_count}i", frame, at))))
+            at += 4 * index_count
+    if version >= 11:
+        rack_length = _I16.unpack_from(frame, at)[0]
+        at += 2 + max(rack_length, 0)
+    return (
+        FetchRequest(
+            replica_id,
+            max_wait_ms,
+            min_bytes,
+            max_bytes,
+            isolation == 1,
+            session_id,
+            session_epoch,
+            topics,
+            forgotten,
+        ),
+        at,
+    )
+
+
+def _read_name(frame: memoryview, at: int) -> tuple[bytes, int]:
+    length = _I16.unpack_from(frame, at)[0]
+    if length < 0:
+        raise MalformedFrame("Fetch names no topic")
+    at += 2
+    return bytes(frame[at : at + length]), at + length
+
+
+def _parse_flexible(frame: memoryview, at: int, version: int) -> tuple[FetchRequest, int]:
+    replica_id = CONSUMER_REPLICA_ID
+    if version >= 15:
+        max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = _HEAD_15.unpack_from(
+            frame, at
+        )
+        at += _HEAD_15.size
+    else:
+        head = _HEAD_7.unpack_from(frame, at)
+        replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = head
+        at += _HEAD_7.size
+    topics = []
+    topic_count, at = read_uvarint(frame, at)
+    for _ in range(topic_count - 1):
+        topic, at = _read_topic(frame, at, version)
+        partition_count, at = read_uvarint(frame, at)
+        partitions = []
+        for _ in range(partition_count - 1):
+            index, epoch, offset, _, _, partition_bytes = _PARTITION_12.unpack_from(frame, at)
+            at = skip_tags(frame, at + _PARTITION_12.size)
+            partitions.append(PartitionFetch(index, epoch, offset, partition_bytes))
+        at = skip_tags(frame, at)
+        topics.append((topic, partitions))
+    forgotten = []
+    topic_count, at = read_uvarint(frame, at)
+    for _ in range(topic_count - 1):
+        topic, at = _read_topic(frame, at, version)
+        index_count, at = read_uvarint(frame, at)
+        index_count = max(index_count - 1, 0)
+        if at + 4 * index_count > len(frame):
+            raise MalformedFrame(f"Fetch announces {index_count} forgotten partitions")
+        forgotten.append((topic, list(struct.unpack_from(f">{index_count}i", frame, at))))
+        at = skip_tags(frame, at + 4 * index_count)
+    _, at = read_compact_string(frame, at)  # rack
+    replica_id, at = _read_replica_tag(frame, at, replica_id)
+    return (
+        FetchRequest(
+            replica_id,
+            max_wait_ms,
+            min_bytes,
+            max_bytes,
+            isolation == 1,
+            session_id,
+            session_epoch,
+            topics,
+            forgotten,
+        ),
+        at,
+    )
+
+
+def _read_topic(frame: memoryview, at: int, version: int) -> tuple[bytes, int]:
+    if version >= FIRST_WITH_TOPIC_IDS:
+        length = 16
+    else:
+        length, at = read_uvarint(frame, at)
+        length -= 1
+        if length < 0:
+            raise MalformedFrame("Fetch names no topic")
+    return bytes(frame[at : at + length]), at + length
+
+
+def _read_replica_tag(frame: memoryview, at: int, replica_id: int) -> tuple[int, int]:
+    """Since version 15 a follower says who it is in a tagged field."""
+    count, at = read_uvarint(frame, at)
+    for _ in range(count):
+        tag, at = read_uvarint(frame, at)
+        size, at = read_uvarint(frame, at)
+        if tag == _REPLICA_STATE_TAG:
+            replica_id = _REPLICA_STATE.unpack_from(frame, at)[0]
+        at += size
+    return replica_id, at
+
+
+class FetchedPartition(NamedTuple):
+    partition: int
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    records: ReadableBuffer
+
+
+_RESPONSE_HEAD = struct.Struct(">ihi")  # throttle time, error, session id
+_ROW_4 = struct.Struct(">ihqqii")  # index, error, high watermark, last stable, no aborted, records length
+_ROW_5 = struct.Struct(">ihqqqii")
+_ROW_11 = struct.Struct(">ihqqqiii")  # preferred read replica before the length
+_ROW_12 = struct.Struct(">ihqqqBi")  # compact aborted list, preferred read replica
+
+
+def encode(
+    version: int,
+    session_id: int,
+    topics: list[tuple[bytes, list[FetchedPartition]]],
+    error_code: int = 0,
+) -> list[ReadableBuffer]:
+    """The body, after the response header, as buffers: record data is passed through untouched."""
+    flexible = version >= FIRST_FLEXIBLE
+    if version >= FIRST_WITH_SESSIONS:
+        pending = _RESPONSE_HEAD.pack(0, error_code, session_id)
+    else:
+        pending = b"\0\0\0\0"
+    pending += uvarint(len(topics) + 1) if flexible else _I32.pack(len(topics))
+    out: list[ReadableBuffer] = []
+    for topic, partitions in topics:
+        if not flexible:
+            pending += _I16.pack(len(topic)) + topic + _I32.pack(len(partitions))
+        elif version >= FIRST_WITH_TOPIC_IDS:
+            pending += topic + uvarint(len(partitions) + 1)
+        else:
+            pending += uvarint(len(topic) + 1) + topic + uvarint(len(partitions) + 1)
+        for index, error, high_watermark, last_stable, log_start, records in partitions:
+            length = len(records)
+            if flexible:
+                pending += _ROW_12.pack(index, error, high_watermark, last_stable, log_start, 1, -1)
+                pending += uvarint(length + 1)
+            elif version >= 11:
+                pending += _ROW_11.pack(index, error, high_watermark, last_stable, log_start, 0, -1, length)
+            elif version >= 5:
+                pending += _ROW_5.pack(index, error, high_watermark, last_stable, log_start, 0, length)
+            else:
+                pending += _ROW_4.pack(index, error, high_watermark, last_stable, 0, length)
+            if length:
+                out.append(pending)
+                out.append(records)
+                pending = b""
+            if flexible:
+                pending += b"\0"
+        if flexible:
+            pending += b"\0"
+    if flexible:
+        pending += b"\0"
+    if pending:
+        out.append(pending)
+    return out
