@@ -1,0 +1,31 @@
+"""Configuration, declared once: files, DescribeConfigs, error texts and the reference page derive from it."""
+
+from __future__ import annotations
+
+from ottla.config.broker import BROKER_KEYS, BrokerConfig, validate_broker
+from ottla.config.entry import ConfigEntry, ConfigSource, ConfigSynonym
+from ottla.config.key import ConfigError, ConfigKey, ConfigType
+from ottla.config.listeners import Endpoint, advertise
+from ottla.config.properties import parse_properties
+from ottla.config.topic import LogConfig, describe_topic, resolve_topic, validate_topic
+from ottla.config.topic_keys import TOPIC_KEYS
+
+__all__ = [
+    "BROKER_KEYS",
+    "TOPIC_KEYS",
+    "BrokerConfig",
+    "ConfigEntry",
+    "ConfigError",
+    "ConfigKey",
+    "ConfigSource",
+    "ConfigSynonym",
+    "ConfigType",
+    "Endpoint",
+    "LogConfig",
+    "advertise",
+    "describe_topic",
+    "parse_properties",
+    "resolve_topic",
+    "validate_broker",
+    "validate_topic",
+]

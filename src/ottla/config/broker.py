@@ -1,0 +1,224 @@
+"""A broker's settings: the file it was started with, under what was changed while it runs.
+
+Four layers, the first that has a key wins: dynamic for this broker, dynamic for the whole cluster, static
+(file and flags), declared default. Values are parsed once, when an object is made; objects never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NoReturn
+
+from ottla.config.cluster_keys import CLUSTER_KEYS
+from ottla.config.coordinator_keys import COORDINATOR_KEYS
+from ottla.config.entry import ConfigEntry, ConfigSource, ConfigSynonym, describe_key
+from ottla.config.key import ConfigError, ConfigKey, Value, by_name
+from ottla.config.listeners import Endpoint, parse_endpoints
+from ottla.config.log_keys import LOG_KEYS
+from ottla.config.rules import check_broker
+from ottla.config.server_keys import SERVER_KEYS
+from ottla.config.topic_keys import LOG_DEFAULT_KEYS, TOPIC_KEYS
+
+BROKER_KEYS = by_name(LOG_DEFAULT_KEYS, LOG_KEYS, SERVER_KEYS, CLUSTER_KEYS, COORDINATOR_KEYS)
+
+# Broker keys that are one setting under several names, the strongest first.
+_CHAINS = {
+    synonym.name: tuple(other.name for other in key.synonyms)
+    for key in TOPIC_KEYS.values()
+    for synonym in key.synonyms
+}
+
+_Layer = Mapping[str, str]
+
+
+class BrokerConfig:
+    """Typed, parsed access to every broker key."""
+
+    __slots__ = ("_layers", "_topic_values", "_values", "unknown_keys")
+
+    def __init__(self, static: _Layer, cluster_default: _Layer, broker: _Layer) -> None:
+        self._layers = (
+            (ConfigSource.BROKER, broker),
+            (ConfigSource.CLUSTER_DEFAULT, cluster_default),
+            (ConfigSource.STATIC, static),
+        )
+        self.unknown_keys = tuple(sorted(name for name in static if name not in BROKER_KEYS))
+        self._values: dict[str, Value] = {name: self._resolve(key) for name, key in BROKER_KEYS.items()}
+        self._topic_values = {
+            name: self._resolve_topic_default(key) for name, key in TOPIC_KEYS.items() if key.synonyms
+        }
+        check_broker(self._values, self._topic_values)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
+        return cls(_with_node_id(properties), {}, {})
+
+    def with_dynamic(self, cluster_default: Mapping[str, str], broker: Mapping[str, str]) -> BrokerConfig:
+        """The same file under other dynamic settings; ConfigError when one of them cannot be used."""
+        validate_broker(cluster_default, per_broker=False)
+        validate_broker(broker, per_broker=True)
+        static = self._layers[-1][1]
+        return BrokerConfig(static, dict(cluster_default), dict(broker))
+
+    def boolean(self, name: str) -> bool:
+        value = self._values[name]
+        return value if isinstance(value, bool) else _wrong_type(name, "boolean")
+
+    def integer(self, name: str) -> int:
+        value = self._values[name]
+        return value if isinstance(value, int) else _wrong_type(name, "integer")
+
+    def number(self, name: str) -> float:
+        value = self._values[name]
+        return value if isinstance(value, float) else _wrong_type(name, "number")
+
+    def string(self, name: str) -> str:
+        value = self._values[name]
+        return value if isinstance(value, str) else _wrong_type(name, "string")
+
+    def strings(self, name: str) -> tuple[str, ...]:
+        value = self._values[name]
+        return value if isinstance(value, tuple) else _wrong_type(name, "list")
+
+    def optional_string(self, name: str) -> str | None:
+        return None if self._values[name] is None else self.string(name)
+
+    def topic_value(self, name: str) -> Value:
+        """What a topic setting is when the topic does not set it."""
+        return self._topic_values.get(name)
+
+    @property
+    def node_id(self) -> int:
+        return self.integer("node.id")
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        return self.strings("log.dir" if self._values["log.dirs"] is None else "log.dirs")
+
+    @property
+    def metadata_log_dir(self) -> str:
+        return self.optional_string("metadata.log.dir") or self.log_dirs[0]
+
+    @property
+    def broker_listeners(self) -> tuple[Endpoint, ...]:
+        """Where clients connect; the controller's own listeners are not among them."""
+        return self._broker_side(parse_endpoints("listeners", self.strings("listeners")))
+
+    @property
+    def advertised_listeners(self) -> tuple[Endpoint, ...] | None:
+        if self._values["advertised.listeners"] is None:
+            return None
+        return self._broker_side(
+            parse_endpoints("advertised.listeners", self.strings("advertised.listeners"))
+        )
+
+    def _broker_side(self, endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
+        controllers = {name.upper() for name in self.strings("controller.listener.names")}
+        return tuple(endpoint for endpoint in endpoints if endpoint.listener not in controllers)
+
+    def describe(self, names: Collection[str] | None = None) -> list[ConfigEntry]:
+        """This broker's settings, all of them or those named; unknown names are left out, as Kafka does."""
+        return [
+            describe_key(key, self._values[name], self._own(name), read_only=key.dynamic == "read-only")
+            for name, key in BROKER_KEYS.items()
+            if (names is None or name in names) and (not key.internal or self._is_set(name))
+        ]
+
+    def describe_cluster_default(self, names: Collection[str] | None = None) -> list[ConfigEntry]:
+        """What was set for the whole cluster, and nothing else."""
+        layer = self._layers[1][1]
+        return [
+            describe_key(
+                key,
+                key.parse(layer[name]),
+                (ConfigSynonym(name, _shown(key, layer[name]), ConfigSource.CLUSTER_DEFAULT),),
+                read_only=False,
+            )
+            for name, key in BROKER_KEYS.items()
+            if name in layer and (names is None or name in names)
+        ]
+
+    def synonyms(self, name: str) -> tuple[ConfigSynonym, ...]:
+        """Every place the setting called `name` could come from, the one it does come from first."""
+        chain = _CHAINS.get(name, (name,))
+        found = [
+            ConfigSynonym(other, _shown(BROKER_KEYS[other], layer[other]), source)
+            for source, layer in self._layers
+            for other in chain
+            if other in layer
+        ]
+        for other in chain:
+            key = BROKER_KEYS[other]
+            if key.default is not None:
+                text = key.format(key.default) or ""
+                found.append(ConfigSynonym(other, _shown(key, text), ConfigSource.DEFAULT))
+        return tuple(found)
+
+    def _own(self, name: str) -> tuple[ConfigSynonym, ...]:
+        """The synonyms that matter to a broker key itself: those from its own first mention on."""
+        found = self.synonyms(name)
+        own = (index for index, synonym in enumerate(found) if synonym.name == name)
+        return found[next(own, len(found)) :]
+
+    def _is_set(self, name: str) -> bool:
+        return any(name in layer for _, layer in self._layers)
+
+    def _resolve(self, key: ConfigKey) -> Value:
+        for _, layer in self._layers:
+            text = layer.get(key.name)
+            if text is not None:
+                return key.parse(text)
+        return key.default
+
+    def _resolve_topic_default(self, topic_key: ConfigKey) -> Value:
+        for _, layer in self._layers:
+            for synonym in topic_key.synonyms:
+                if synonym.name in layer:
+                    return _scaled(BROKER_KEYS[synonym.name].parse(layer[synonym.name]), synonym.factor)
+        return topic_key.default
+
+
+def validate_broker(overrides: Mapping[str, str], *, per_broker: bool) -> None:
+    """Whether these may be set while brokers run: for one of them, or as the default of all."""
+    for name, text in overrides.items():
+        key = BROKER_KEYS.get(name)
+        if key is None:
+            raise unknown_key("broker", name, BROKER_KEYS)
+        if key.dynamic == "read-only":
+            raise ConfigError(
+                f"{name}: cannot be changed while the broker runs; set it in the file and restart"
+            )
+        if key.dynamic == "per-broker" and not per_broker:
+            raise ConfigError(f"{name}: must be set for one broker, not as the default of all")
+        key.parse(text)
+
+
+def unknown_key(kind: str, name: str, keys: Mapping[str, ConfigKey]) -> ConfigError:
+    import difflib
+
+    near = difflib.get_close_matches(name, keys, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return ConfigError(f"{name}: is not a {kind} setting{hint}")
+
+
+def _with_node_id(properties: Mapping[str, str]) -> dict[str, str]:
+    """`broker.id` is the old name of `node.id`."""
+    static = dict(properties)
+    if "broker.id" in static and "node.id" not in static:
+        static["node.id"] = static["broker.id"]
+    return static
+
+
+def _scaled(value: Value, factor: int) -> Value:
+    if factor == 1 or not isinstance(value, int):
+        return value
+    # A negative number of hours means for ever, which is -1 in milliseconds.
+    return value * factor if value >= 0 else -1
+
+
+def _shown(key: ConfigKey, text: str) -> str | None:
+    return None if key.sensitive else text
+
+
+def _wrong_type(name: str, wanted: str) -> NoReturn:
+    raise TypeError(f"{name} is read as a {wanted}, which it is not or which is not set")

@@ -1,0 +1,128 @@
+"""What no single key can say: settings that must agree, and what this version cannot do yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from ottla.config.key import ConfigError, Value
+from ottla.config.listeners import parse_connection_overrides, parse_endpoints, parse_protocol_map
+
+Values = Mapping[str, Value]
+
+
+def check_broker(values: Values, topic_values: Values) -> None:
+    _check_identity(values)
+    _check_listeners(values)
+    _check_limits(values)
+    _check_replication(values)
+    _check_log(values, topic_values)
+    check_topic(topic_values)
+
+
+def check_topic(values: Values) -> None:
+    """Rules between the settings of one topic; `values` may leave settings out."""
+    lag_min_ms = values.get("min.compaction.lag.ms")
+    lag_max_ms = values.get("max.compaction.lag.ms")
+    if isinstance(lag_min_ms, int) and isinstance(lag_max_ms, int) and lag_min_ms > lag_max_ms:
+        raise ConfigError(
+            f"min.compaction.lag.ms={lag_min_ms}: must be at most max.compaction.lag.ms={lag_max_ms}"
+        )
+
+
+def _check_identity(values: Values) -> None:
+    node_id = values["node.id"]
+    if values["broker.id"] not in {None, node_id}:
+        raise ConfigError(f"broker.id={values['broker.id']}: must equal node.id={node_id}; node.id is enough")
+    roles = cast("tuple[str, ...]", values["process.roles"])
+    if len(roles) != 2:
+        raise ConfigError(f"process.roles={','.join(roles)}: must be broker,controller; one process is both")
+    voters = cast("tuple[str, ...]", values["controller.quorum.voters"])
+    if voters and (len(voters) > 1 or voters[0].partition("@")[0] != str(node_id)):
+        raise ConfigError(
+            f"controller.quorum.voters={','.join(voters)}: must be this node ({node_id}@host:port) alone; "
+            "this version runs a quorum of one"
+        )
+    servers = cast("tuple[str, ...]", values["controller.quorum.bootstrap.servers"])
+    if len(servers) > 1:
+        raise ConfigError(
+            f"controller.quorum.bootstrap.servers={','.join(servers)}: must name one server; "
+            "this version runs a quorum of one"
+        )
+
+
+def _check_listeners(values: Values) -> None:
+    listeners = parse_endpoints("listeners", cast("tuple[str, ...]", values["listeners"]))
+    controllers = {name.upper() for name in cast("tuple[str, ...]", values["controller.listener.names"])}
+    clients = {endpoint.listener for endpoint in listeners} - controllers
+    if not clients:
+        raise ConfigError(
+            "listeners: must have a listener for clients; all of them are in controller.listener.names="
+            + ",".join(sorted(controllers))
+        )
+    protocols = parse_protocol_map(cast(str, values["listener.security.protocol.map"]))
+    for endpoint in listeners:
+        protocol = protocols.get(endpoint.listener)
+        if protocol is None and endpoint.listener in controllers:
+            continue
+        if protocol is None:
+            raise ConfigError(
+                f"listeners={endpoint}: {endpoint.listener} must be in listener.security.protocol.map, "
+                f"for example {endpoint.listener}:PLAINTEXT"
+            )
+        if protocol != "PLAINTEXT":
+            # Serving in the clear what was meant to be protected would be worse than not serving it.
+            raise ConfigError(
+                f"listeners={endpoint}: {protocol} is not served by this version; use PLAINTEXT"
+            )
+    if values["advertised.listeners"] is not None:
+        told = parse_endpoints(
+            "advertised.listeners", cast("tuple[str, ...]", values["advertised.listeners"])
+        )
+        for endpoint in told:
+            if endpoint.listener not in clients | controllers:
+                raise ConfigError(
+                    f"advertised.listeners={endpoint}: {endpoint.listener} must be one of listeners"
+                )
+            if endpoint.host in {"0.0.0.0", "::"}:
+                raise ConfigError(
+                    f"advertised.listeners={endpoint}: must be an address that clients can connect to"
+                )
+    authorizer = values["authorizer.class.name"]
+    if authorizer:
+        raise ConfigError(
+            f"authorizer.class.name={authorizer}: there is no access control yet; remove the key to run"
+        )
+
+
+def _check_limits(values: Values) -> None:
+    queued = cast(int, values["queued.max.request.bytes"])
+    request_max = cast(int, values["socket.request.max.bytes"])
+    if 0 < queued < request_max:
+        raise ConfigError(
+            f"queued.max.request.bytes={queued}: must be at least socket.request.max.bytes={request_max}"
+        )
+    overrides = parse_connection_overrides(cast(str, values["max.connections.per.ip.overrides"]))
+    if values["max.connections.per.ip"] == 0 and not overrides:
+        raise ConfigError(
+            "max.connections.per.ip=0: must be at least 1 unless max.connections.per.ip.overrides is set"
+        )
+
+
+def _check_replication(values: Values) -> None:
+    wait_ms = cast(int, values["replica.fetch.wait.max.ms"])
+    for name in ("replica.socket.timeout.ms", "replica.lag.time.max.ms"):
+        if wait_ms > cast(int, values[name]):
+            raise ConfigError(f"replica.fetch.wait.max.ms={wait_ms}: must be at most {name}={values[name]}")
+
+
+def _check_log(values: Values, topic_values: Values) -> None:
+    if topic_values["retention.ms"] == 0:
+        raise ConfigError("log.retention.ms=0: must be at least 1, or -1 to keep records for ever")
+    buffer_bytes = cast(int, values["log.cleaner.dedupe.buffer.size"])
+    threads = cast(int, values["log.cleaner.threads"])
+    if threads and buffer_bytes // threads <= 1024 * 1024:
+        raise ConfigError(
+            f"log.cleaner.dedupe.buffer.size={buffer_bytes}: must be more than 1048576 for each of "
+            f"log.cleaner.threads={threads}"
+        )
