@@ -1,0 +1,297 @@
+"""The files of one partition's log: rolled, synced, cut off at either end, closed.
+
+Everything here runs on the event loop and never waits, except `flush`, which lets another thread wait for the
+disk, and `close`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from uuid import UUID
+
+from ottla.config import LogConfig
+from ottla.log.epochs import LeaderEpochs
+from ottla.log.names import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIXES,
+    LEADER_EPOCHS_FILE,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    segment_path,
+)
+from ottla.log.producers import ProducerStates
+from ottla.log.removal import DelayedRemoval
+from ottla.log.replay import load_producers
+from ottla.log.retention import expired_segments
+from ottla.log.segment import OpenSegments, Segment
+from ottla.log.segments import Segments, new_segment
+from ottla.log.snapshots import SnapshotFiles
+from ottla.log.syncing import Unsynced, sync_files
+from ottla.log.types import TopicPartition
+from ottla.runtime import Runtime
+from ottla.wire.errors import OffsetOutOfRange
+
+log = logging.getLogger(__name__)
+
+
+class LogFiles:
+    __slots__ = (
+        "_flush_lock",
+        "_now_ms",
+        "_open_segments",
+        "_removal",
+        "_runtime",
+        "_settled_offset",
+        "_snapshots",
+        "_truncations",
+        "_unsynced",
+        "config",
+        "dir",
+        "epochs",
+        "flushed_ms",
+        "next_offset",
+        "producers",
+        "recovery_point",
+        "segments",
+        "start_offset",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        directory: str,
+        partition: TopicPartition,
+        config: LogConfig,
+        *,
+        topic_id: UUID | None,
+        segments: Segments,
+        start_offset: int,
+        next_offset: int,
+        recovery_point: int,
+        epochs: LeaderEpochs,
+        snapshots: SnapshotFiles,
+        producers: ProducerStates,
+        open_segments: OpenSegments,
+        removal: DelayedRemoval,
+        unsynced: Unsynced,
+        settled: bool,
+    ) -> None:
+        self._runtime = runtime
+        self._now_ms = runtime.clock.now_ms
+        self._snapshots = snapshots
+        self._open_segments = open_segments
+        self._removal = removal
+        self._unsynced = unsynced
+        self._truncations = 0
+        # Where the log ended when it was last closed: until it grows, closing it has nothing to do.
+        self._settled_offset = next_offset if settled else -1
+        self._flush_lock: asyncio.Lock | None = None
+        self.flushed_ms = runtime.clock.now_ms()
+        self.dir = directory
+        self.topic_partition = partition
+        self.topic_id = topic_id
+        self.segments = segments
+        self.start_offset = start_offset
+        self.next_offset = next_offset
+        self.recovery_point = recovery_point
+        """Everything below is on disk for certain."""
+        self.epochs = epochs
+        self.producers = producers
+        self.update_config(config)
+
+    def update_config(self, config: LogConfig) -> None:
+        self.config = config
+        self.segments.active.configure(config)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segments.size_bytes
+
+    def _roll_if_due(self, size: int, base_offset: int, next_offset: int, timestamp: int) -> Segment:
+        """The segment to append to: a new one if the active one has no room or has been open long enough."""
+        active = self.segments.active
+        if active.is_due_to_roll(size, next_offset, timestamp, self._now_ms()):
+            return self.roll(base_offset)
+        return active
+
+    def roll(self, base_offset: int | None = None) -> Segment:
+        """Begin a new segment. The old one is synced by the next flush."""
+        if base_offset is None:
+            base_offset = self.next_offset
+        sealed = self.segments.active
+        if sealed.base_offset == base_offset:
+            return sealed
+        sealed.seal()
+        segment = new_segment(self._runtime, self.dir, self.topic_partition, base_offset, self.config)
+        segment.create()
+        snapshot = self._snapshots.take(base_offset, self.producers.active.values(), sync=False)
+        self._unsynced.paths += [sealed.offsets.file.path, sealed.times.file.path, snapshot]
+        self._unsynced.dirs.append(self.dir)
+        self.segments.add(segment)
+        self._open_segments.use(sealed)
+        return segment
+
+    # Durability.
+
+    @property
+    def flush_is_due(self) -> bool:
+        """flush.messages or flush.ms has been reached."""
+        unflushed = self.next_offset - self.recovery_point
+        return unflushed > 0 and (
+            unflushed >= self.config.flush_messages
+            or self._now_ms() - self.flushed_ms >= self.config.flush_ms
+        )
+
+    @property
+    def has_unsynced_segments(self) -> bool:
+        """Segments that are full wait to be synced, so that a crash need not check them."""
+        return self.recovery_point < self.segments.active.base_offset
+
+    async def flush(self, upto: int | None = None) -> None:
+        """Return once all that is written now, or is below `upto`, is on disk. Many callers share one sync.
+
+        An OSError here means that the kernel may have dropped what it could not write: the node must stop
+        and recover from what is on disk.
+        """
+        target = self.next_offset if upto is None else upto
+        if self._flush_lock is None:
+            self._flush_lock = asyncio.Lock()
+        async with self._flush_lock:
+            if self.recovery_point < min(target, self.next_offset):
+                await self._sync(self.next_offset if upto is None else min(upto, self.next_offset))
+
+    async def _sync(self, end_offset: int) -> None:
+        truncations = self._truncations
+        unflushed = self.segments.from_offset(self.recovery_point)
+        segments = [segment for segment in unflushed if segment.base_offset < end_offset]
+        others, replacements = self._unsynced.take(), self._stale_epochs()
+        files = [segment.pin() for segment in segments]
+        try:
+            await self._runtime.offload.run(sync_files, self._runtime.disk, files, others, replacements)
+        except BaseException:
+            self._unsynced.put_back(others)
+            self.epochs.dirty = self.epochs.dirty or bool(replacements)
+            raise
+        finally:
+            for segment in segments:
+                segment.unpin()
+        if truncations == self._truncations:
+            self.recovery_point = end_offset
+        self.flushed_ms = self._now_ms()
+
+    def _stale_epochs(self) -> list[tuple[str, bytes]]:
+        if not self.epochs.dirty:
+            return []
+        self.epochs.dirty = False
+        return [(f"{self.dir}/{LEADER_EPOCHS_FILE}", self.epochs.encode())]
+
+    def close(self) -> None:
+        """Write and sync everything, so that opening needs no recovery. Blocks; may run in another thread."""
+        if self._settled_offset != self.next_offset or self._unsynced or self.epochs.dirty:
+            active = self.segments.active
+            active.seal()
+            others = self._unsynced.take()
+            others.paths += [active.offsets.file.path, active.times.file.path]
+            if self.next_offset > self.segments[0].base_offset:
+                others.paths.append(
+                    self._snapshots.take(self.next_offset, self.producers.active.values(), sync=False)
+                )
+            others.dirs.append(self.dir)
+            files = [segment.file for segment in self.segments.from_offset(self.recovery_point)]
+            sync_files(self._runtime.disk, files, others, self._stale_epochs())
+            self.recovery_point = self._settled_offset = self.next_offset
+        self.release()
+
+    def release(self) -> None:
+        """Close all files without writing anything."""
+        for segment in self.segments:
+            self._open_segments.forget(segment)
+            segment.release()
+
+    # Cutting off.
+
+    def enforce_retention(self, now_ms: int, upto: int | None = None) -> int:
+        """Delete segments that retention or the start offset leaves behind; their number.
+
+        Records at or above `upto`, the high watermark, stay.
+        """
+        count = expired_segments(
+            self.segments.all,
+            self.config,
+            now_ms=now_ms,
+            start_offset=self.start_offset,
+            end_offset=self.next_offset,
+            upto=self.next_offset if upto is None else upto,
+        )
+        if count:
+            if count == len(self.segments):
+                self.roll()
+            self._delete(self.segments.take_first(count))
+            self._set_start_offset(self.segments[0].base_offset)
+            log.info(
+                "%s: deleted %d segments, the log now starts at offset %d",
+                self.topic_partition,
+                count,
+                self.start_offset,
+            )
+        return count
+
+    def delete_records_before(self, offset: int) -> None:
+        """Move the start of the log. Segments left wholly below it go with the next retention check."""
+        if offset > self.next_offset:
+            raise OffsetOutOfRange(
+                f"{self.topic_partition} ends at offset {self.next_offset}, before {offset}"
+            )
+        self._set_start_offset(offset)
+
+    def _set_start_offset(self, offset: int) -> None:
+        if offset > self.start_offset:
+            self.start_offset = offset
+            self.epochs.truncate_from_start(offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop records at and after an offset: a follower's, that its leader does not have."""
+        if offset >= self.next_offset:
+            # An epoch may have begun here without writing anything.
+            self.epochs.truncate_from_end(self.next_offset)
+            return
+        self._truncations += 1
+        segments = self.segments
+        if offset < segments[0].base_offset:
+            fresh = new_segment(self._runtime, self.dir, self.topic_partition, offset, self.config)
+            fresh.create()
+            segments.add(fresh)
+            self._delete(segments.take_first(len(segments) - 1))
+        else:
+            index = segments.floor(offset)
+            self._delete(segments.take_after(index))
+            active = segments.active
+            self._open_segments.forget(active)
+            active.truncate(active.locate(offset), offset)
+        for snapshot in [other for other in self._snapshots.offsets if other > offset]:
+            self._snapshots.remove(snapshot)
+        self.next_offset = offset
+        self.start_offset = min(self.start_offset, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+        self.epochs.truncate_from_end(offset)
+        self.producers = load_producers(self.topic_partition, self._snapshots, segments.all, offset)
+
+    def _delete(self, deleted: Sequence[Segment]) -> None:
+        """Rename now, remove after file.delete.delay.ms: somebody may be reading."""
+        disk = self._runtime.disk
+        # Were the names to come back after a crash, old records would stand behind newer ones.
+        self._unsynced.dirs.append(self.dir)
+        due_ms = self._now_ms() + self.config.file_delete_delay_ms
+        for segment in deleted:
+            self._open_segments.forget(segment)
+            segment.release()
+            for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES, SNAPSHOT_SUFFIX):
+                path = segment_path(self.dir, segment.base_offset, suffix)
+                if disk.exists(path):
+                    disk.rename(path, path + DELETED_SUFFIX)
+                    self._removal.add_file(due_ms, path + DELETED_SUFFIX)
+            self._snapshots.forget(segment.base_offset)

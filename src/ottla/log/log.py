@@ -1,0 +1,245 @@
+"""One partition's log: batches go in with `append`, come out with `read`.
+
+These two are the data path: per batch they unpack one header, check one CRC and leave the records as they
+are. Nothing here waits.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+from ottla.config import LogConfig
+from ottla.log.files import LogFiles
+from ottla.log.incoming import replicated, restamped
+from ottla.log.producers import ProducerBatch, last_sequence, marker_coordinator_epoch
+from ottla.log.refusals import check_timestamp, may_append, refuse, require_keys
+from ottla.log.timestamps import first_at_or_after, largest
+from ottla.log.types import AppendResult, TimestampOffset
+from ottla.records.batch import (
+    ATTRIBUTES_AT,
+    CONTROL,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    MAGIC_AT,
+)
+from ottla.records.compression import CODEC_MAX
+from ottla.runtime.disk import ReadableBuffer
+from ottla.wire.errors import CorruptMessage, OffsetOutOfRange, RecordListTooLarge, StorageError
+
+_PREFIX = struct.Struct(">qii")  # base offset, batch length, leader epoch
+_LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
+
+
+class PartitionLog(LogFiles):
+    __slots__ = ("_append_time", "_keys_required")
+
+    def update_config(self, config: LogConfig) -> None:
+        super().update_config(config)
+        self._append_time = config.message_timestamp_type == "LogAppendTime"
+        self._keys_required = config.cleanup_compact
+
+    # Writing.
+
+    def append(  # noqa: PLR0912 - a call per branch would cost what this path may not
+        self, records: ReadableBuffer, leader_epoch: int, *, trusted: bool = False
+    ) -> AppendResult:
+        """Append whole batches as their leader: all of them, or none and a KafkaError.
+
+        `trusted` is for what the broker itself writes: it may contain transaction markers, carries no
+        sequence numbers and needs no look at its keys.
+        """
+        # The innermost loop of the broker. A header is unpacked into local names and integers are compared;
+        # what is wrong with a batch is worked out elsewhere, once something is.
+        now_ms = self._now_ms()
+        config = self.config
+        offset = base_offset = self.next_offset
+        newest = -1
+        buffers: list[ReadableBuffer] = []
+        batches: list[tuple[int, int, int]] = []
+        of_producers: list[ProducerBatch] = []
+        at, end = 0, len(records)
+        while True:
+            if end - at < HEADER_BYTES:
+                refuse(self.topic_partition, records, at, config)
+            (
+                given_offset,
+                length,
+                _,
+                magic,
+                crc,
+                attributes,
+                delta,
+                _,
+                timestamp,
+                producer_id,
+                producer_epoch,
+                sequence,
+                count,
+            ) = HEADER.unpack_from(records, at)
+            size = length + LOG_OVERHEAD_BYTES
+            stop = at + size
+            if (
+                magic != MAGIC
+                or stop > end
+                or length < _LENGTH_MIN
+                or size > config.max_message_bytes
+                or delta < 0
+                or count != delta + 1
+                or given_offset
+                or (not 0 <= attributes <= CODEC_MAX and not may_append(attributes, trusted))
+            ):
+                refuse(self.topic_partition, records, at, config)
+            if crc32c(records[at + ATTRIBUTES_AT : stop]) != crc:
+                raise CorruptMessage(f"{self.topic_partition}: the CRC of a batch does not match its records")
+            if self._keys_required and not trusted:
+                require_keys(self.topic_partition, records[at:stop])
+            if self._append_time:
+                timestamp = now_ms
+                buffers += restamped(records[at:stop], offset, leader_epoch, now_ms)
+            else:
+                age_ms = now_ms - timestamp
+                if (
+                    age_ms > config.message_timestamp_before_max_ms
+                    or -age_ms > config.message_timestamp_after_max_ms
+                ):
+                    check_timestamp(self.topic_partition, timestamp, now_ms, config)
+                buffers.append(_PREFIX.pack(offset, length, leader_epoch))
+                buffers.append(records[at + MAGIC_AT : stop])
+            if producer_id >= 0:
+                batch = ProducerBatch(
+                    producer_id,
+                    producer_epoch,
+                    sequence,
+                    last_sequence(sequence, delta),
+                    offset,
+                    offset + delta,
+                    timestamp,
+                    attributes,
+                    marker_coordinator_epoch(records[at:stop]) if attributes & CONTROL else -1,
+                )
+                repeated = self.producers.admit(batch, of_producers, trusted=trusted)
+                if repeated is not None:
+                    return self._answer_again(repeated)
+                of_producers.append(batch)
+            if timestamp > newest:  # noqa: PLR1730 - half the time of max()
+                newest = timestamp
+            batches.append((offset + delta, size, timestamp))
+            offset += count
+            if stop == end:
+                break
+            at = stop
+
+        segment = self.segments.active
+        try:
+            if (
+                segment.size + end > config.segment_bytes
+                or newest > segment.roll_timestamp
+                or offset > segment.roll_offset
+                or segment.index_full
+            ):
+                if end > config.segment_bytes:
+                    raise self._too_large(end)
+                segment = self._roll_if_due(end, base_offset, offset, newest)
+            segment.append(buffers, batches)
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        self.next_offset = offset
+        if leader_epoch != self.epochs.latest:
+            self.epochs.assign(leader_epoch, base_offset)
+        for batch in of_producers:
+            self.producers.apply(batch)
+        return AppendResult(
+            base_offset, offset - 1, now_ms if self._append_time else -1, self.start_offset, False
+        )
+
+    def _answer_again(self, batch: ProducerBatch) -> AppendResult:
+        append_time = batch.timestamp if self._append_time else -1
+        return AppendResult(batch.first_offset, batch.last_offset, append_time, self.start_offset, True)
+
+    def _too_large(self, size: int) -> RecordListTooLarge:
+        return RecordListTooLarge(
+            f"{self.topic_partition}: {size} bytes were sent at once, segment.bytes of the topic is "
+            f"{self.config.segment_bytes}"
+        )
+
+    def _cannot_write(self, error: OSError) -> StorageError:
+        return StorageError(
+            f"{self.topic_partition}: cannot write to {self.dir}: {error.strerror}; check the disk"
+        )
+
+    def append_batches(self, records: ReadableBuffer) -> AppendResult:
+        """Append batches whose offsets and leader epochs are set: a follower's, or the metadata log's.
+
+        They must not begin below `next_offset`. A batch cut off at the end is left out.
+        """
+        data, batches, of_producers, epochs, base_offset, next_offset, newest = replicated(
+            records, self.topic_partition, self.next_offset
+        )
+        if batches:
+            try:
+                segment = self._roll_if_due(len(data), base_offset, next_offset, newest)
+                segment.append([data], batches)
+            except OSError as error:
+                raise self._cannot_write(error) from error
+            self.next_offset = next_offset
+            for epoch, offset in epochs:
+                self.epochs.assign(epoch, offset)
+            for batch in of_producers:
+                self.producers.apply(batch)
+        return AppendResult(base_offset, next_offset - 1, -1, self.start_offset, False)
+
+    # Reading.
+
+    def read(self, offset: int, max_bytes: int, *, upto: int, min_one: bool = True) -> ReadableBuffer:
+        """Whole batches from the one that holds `offset`, of one segment, ending below `upto`.
+
+        Empty at the end. The first batch comes even if it alone exceeds `max_bytes`, with `min_one`.
+        """
+        next_offset = self.next_offset
+        if offset < self.start_offset or offset > next_offset:
+            raise OffsetOutOfRange(
+                f"{self.topic_partition} has offsets {self.start_offset} to {next_offset}, not {offset}"
+            )
+        if upto > next_offset:  # noqa: PLR1730 - half the time of min()
+            upto = next_offset
+        if offset >= upto:
+            return b""
+        segments = self.segments
+        segment = segments.active
+        if offset >= segment.base_offset:
+            return segment.read(offset, max_bytes, upto, next_offset, min_one)
+        for index in range(segments.floor(offset), len(segments)):
+            segment = segments[index]
+            end_offset = segments.end_of(index, next_offset)
+            if segment is not segments.active:
+                self._open_segments.use(segment)
+            data = segment.read(max(offset, segment.base_offset), max_bytes, upto, end_offset, min_one)
+            # Compaction can leave nothing between an offset and the end of its segment.
+            if data or upto <= end_offset or segment.locate(offset) < segment.size:
+                return data
+        return b""
+
+    def offset_for_timestamp(self, timestamp_ms: int, upto: int) -> TimestampOffset | None:
+        """The first record below `upto` with at least this timestamp."""
+        return first_at_or_after(self.segments.all, timestamp_ms, self.start_offset, upto)
+
+    def max_timestamp_offset(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp."""
+        return largest(self.segments.all)
+
+    @property
+    def latest_epoch(self) -> int:
+        """Of the leader that wrote last; -1 when none has."""
+        return self.epochs.latest
+
+    def epoch_at(self, offset: int) -> int:
+        """Of the leader that wrote at an offset; -1 when that is not known."""
+        return self.epochs.epoch_at(offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The last epoch up to the one asked for, and where it ended; (-1, -1) when that is not known."""
+        return self.epochs.end_offset_for(epoch, self.next_offset)

@@ -1,0 +1,312 @@
+"""Opening a partition's directory, after a clean shutdown or a crash.
+
+After a clean shutdown files are as they should be and only the last few kilobytes are looked at, to find the
+end. After a crash, whatever lies beyond the recovery point may be torn: from the segment that holds it on,
+every batch is checked and the log is cut at the first bad one. Batches below the recovery point are on disk
+for certain, so one that does not match its CRC there has rotted and takes nothing else with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import dataclass
+from uuid import UUID
+
+from ottla.config import LogConfig
+from ottla.log.checkpoints import encode_partition_metadata, read_partition_metadata
+from ottla.log.epochs import LeaderEpochs, read_leader_epochs
+from ottla.log.log import PartitionLog
+from ottla.log.names import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIXES,
+    LEADER_EPOCHS_FILE,
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    SNAPSHOT_SUFFIX,
+    offset_in_name,
+    segment_path,
+)
+from ottla.log.producers import ProducerStates
+from ottla.log.removal import DelayedRemoval
+from ottla.log.replay import load_producers
+from ottla.log.segment import OpenSegments, Segment
+from ottla.log.segments import Segments, new_segment
+from ottla.log.snapshots import SnapshotFiles
+from ottla.log.syncing import Unsynced
+from ottla.log.types import TopicPartition
+from ottla.log.walk import BadBatch, checked_batches, headers
+from ottla.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+# Left behind by whatever was interrupted; nothing of use is in them.
+_LEFTOVER_SUFFIXES = (DELETED_SUFFIX, ".tmp", ".cleaned")
+_METADATA_SNAPSHOT = ".checkpoint"
+
+
+@dataclass(slots=True)
+class _Scan:
+    """What recovery did, for the one line it logs."""
+
+    records: int = 0
+    bytes_truncated: int = 0
+    damaged: int = 0
+
+
+def open_log(
+    runtime: Runtime,
+    directory: str,
+    partition: TopicPartition,
+    config: LogConfig,
+    *,
+    clean: bool,
+    recovery_point: int = 0,
+    start_offset: int = 0,
+    topic_id: UUID | None = None,
+    open_segments: OpenSegments | None = None,
+    removal: DelayedRemoval | None = None,
+) -> PartitionLog:
+    """Open the log in a directory, or begin one if there is none.
+
+    `clean` says that it was closed in good order. `topic_id` is for a new log; an existing one has its own.
+    """
+    return _Opening(runtime, directory, partition, config).open(
+        clean=clean,
+        recovery_point=recovery_point,
+        start_offset=start_offset,
+        topic_id=topic_id,
+        open_segments=open_segments or OpenSegments(),
+        removal=removal or DelayedRemoval(runtime.disk),
+    )
+
+
+class _Opening:
+    def __init__(
+        self, runtime: Runtime, directory: str, partition: TopicPartition, config: LogConfig
+    ) -> None:
+        self._runtime = runtime
+        self._disk = runtime.disk
+        self._directory = directory
+        self._partition = partition
+        self._config = config
+        self._unsynced = Unsynced()
+        self._scan = _Scan()
+
+    def open(
+        self,
+        *,
+        clean: bool,
+        recovery_point: int,
+        start_offset: int,
+        topic_id: UUID | None,
+        open_segments: OpenSegments,
+        removal: DelayedRemoval,
+    ) -> PartitionLog:
+        started = self._runtime.clock.monotonic()
+        self._disk.make_dirs(self._directory)
+        names = self._remove_leftovers(self._disk.list_dir(self._directory))
+        segments = [self._find_segment(base) for base in _offsets(names, LOG_SUFFIX)]
+        snapshots = SnapshotFiles(self._disk, self._directory, _offsets(names, SNAPSHOT_SUFFIX))
+        epochs = read_leader_epochs(self._disk, f"{self._directory}/{LEADER_EPOCHS_FILE}")
+        clean = clean or not segments
+        next_offset = start_offset
+        if segments:
+            suspect = len(segments) if clean else Segments(segments).floor(recovery_point)
+            for segment in segments[:suspect]:
+                self._attach_indexes(segment)
+            end_offset = self._find_end(segments[-1]) if clean else None
+            if end_offset is None:
+                clean = False
+                suspect = min(suspect, len(segments) - 1)
+                end_offset = self._check_from(segments, suspect, recovery_point, epochs)
+            next_offset = end_offset
+        if segments and next_offset < start_offset:
+            log.error(
+                "%s: the log ends at offset %d, before its start %d; nothing of it is left",
+                self._partition,
+                next_offset,
+                start_offset,
+            )
+            self._remove_segments(segments)
+            next_offset = start_offset
+        if not segments:
+            segments.append(self._create_segment(next_offset))
+        start_offset = max(start_offset, segments[0].base_offset)
+        epochs.truncate_from_end(next_offset)
+        epochs.truncate_from_start(start_offset)
+        for offset in [other for other in snapshots.offsets if other > next_offset]:
+            snapshots.remove(offset)
+        if clean and not snapshots.offsets:
+            producers = ProducerStates(self._partition)
+        else:
+            producers = load_producers(self._partition, snapshots, segments, next_offset)
+        snapshots.keep_only([*(segment.base_offset for segment in segments), *snapshots.offsets[-1:]])
+        if not clean:
+            log.info(
+                "recovered %s: %d records scanned, %d damaged batches kept, %d bytes truncated, %d ms",
+                self._partition,
+                self._scan.records,
+                self._scan.damaged,
+                self._scan.bytes_truncated,
+                (self._runtime.clock.monotonic() - started) * 1000,
+            )
+        active = segments[-1]
+        if active.size:
+            active.set_first_timestamp(next(headers(active.file, 0, active.size))[1].max_timestamp)
+        for segment in segments:
+            segment.release()
+        return PartitionLog(
+            self._runtime,
+            self._directory,
+            self._partition,
+            self._config,
+            topic_id=self._topic_id(topic_id),
+            segments=Segments(segments),
+            start_offset=start_offset,
+            next_offset=next_offset,
+            recovery_point=next_offset if clean else min(recovery_point, next_offset),
+            epochs=epochs,
+            snapshots=snapshots,
+            producers=producers,
+            open_segments=open_segments,
+            removal=removal,
+            unsynced=self._unsynced,
+            settled=clean,
+        )
+
+    def _remove_leftovers(self, names: list[str]) -> list[str]:
+        kept = []
+        logs = {name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)}
+        for name in names:
+            orphan = any(name.endswith(s) and name.removesuffix(s) not in logs for s in INDEX_SUFFIXES)
+            # The metadata log keeps its snapshots here and cleans up after them itself.
+            if orphan or (name.endswith(_LEFTOVER_SUFFIXES) and _METADATA_SNAPSHOT not in name):
+                self._disk.remove(f"{self._directory}/{name}")
+            else:
+                kept.append(name)
+        return kept
+
+    def _topic_id(self, topic_id: UUID | None) -> UUID | None:
+        path = f"{self._directory}/{PARTITION_METADATA_FILE}"
+        stored = read_partition_metadata(self._disk, path)
+        if stored is None and topic_id is not None:
+            self._disk.replace_file(path, encode_partition_metadata(topic_id), sync=False)
+            self._unsynced.paths.append(path)
+            self._unsynced.dirs += [self._directory, self._directory.rpartition("/")[0]]
+        return stored or topic_id
+
+    # Segments.
+
+    def _find_segment(self, base_offset: int) -> Segment:
+        segment = new_segment(self._runtime, self._directory, self._partition, base_offset, self._config)
+        with contextlib.closing(self._disk.open(segment.path)) as file:
+            segment.size = file.size
+        return segment
+
+    def _create_segment(self, base_offset: int) -> Segment:
+        segment = new_segment(self._runtime, self._directory, self._partition, base_offset, self._config)
+        segment.create()
+        self._unsynced.dirs.append(self._directory)
+        return segment
+
+    def _remove_segments(self, segments: list[Segment]) -> None:
+        for segment in segments:
+            segment.release()
+            for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
+                path = segment_path(self._directory, segment.base_offset, suffix)
+                if self._disk.exists(path):
+                    self._disk.remove(path)
+        segments.clear()
+
+    def _find_end(self, last: Segment) -> int | None:
+        """The offset after the last record of a segment at rest; None if it is not what it should be."""
+        next_offset = last.base_offset
+        try:
+            for _, header in headers(last.file, last.offsets.floor_position(last.size), last.size):
+                next_offset = header.last_offset + 1
+        except BadBatch as error:
+            log.error("%s was closed in good order but is damaged: %s", last.path, error)
+            return None
+        return next_offset
+
+    def _check_from(
+        self, segments: list[Segment], first: int, recovery_point: int, epochs: LeaderEpochs
+    ) -> int:
+        """Check the segments from `first` on, cut the log where one is bad, return where it ends."""
+        next_offset = segments[first].base_offset
+        for index in range(first, len(segments)):
+            next_offset, whole = self._recover(segments[index], recovery_point, epochs)
+            later = segments[index + 1 :]
+            # What follows was never synced. If it does not join on, either the end of this segment was lost
+            # or that of a truncation was.
+            if later and not self._config.cleanup_compact and later[0].base_offset != next_offset:
+                log.warning(
+                    "%s ends at offset %d, %s does not", segments[index].path, next_offset, later[0].path
+                )
+                whole = False
+            if not whole:
+                del segments[index + 1 :]
+                self._scan.bytes_truncated += sum(lost.size for lost in later)
+                self._remove_segments(later)
+                break
+        return next_offset
+
+    def _recover(self, segment: Segment, recovery_point: int, epochs: LeaderEpochs) -> tuple[int, bool]:
+        """Check a segment and rebuild its indexes: (offset after its last record, whether it is whole)."""
+        limit = segment.size
+        next_offset = segment.base_offset
+        problem: BadBatch | None = None
+        segment.reset()
+        try:
+            for position, header, intact in checked_batches(segment.file, 0, limit, segment.base_offset):
+                if not intact:
+                    rotten = BadBatch(position, f"CRC of the batch at offset {header.base_offset} is wrong")
+                    if header.last_offset >= recovery_point:
+                        raise rotten
+                    log.error("%s: %s; it was on disk before, so it is kept", segment.path, rotten)
+                    self._scan.damaged += 1
+                segment.note(((header.last_offset, header.size, header.max_timestamp),))
+                if segment.write_due:
+                    segment.write_indexes()
+                if header.leader_epoch > epochs.latest:
+                    epochs.assign(header.leader_epoch, header.base_offset)
+                self._scan.records += header.record_count
+                next_offset = header.last_offset + 1
+        except BadBatch as error:
+            problem = error
+        if problem is not None:
+            level = logging.ERROR if next_offset < recovery_point else logging.WARNING
+            log.log(level, "%s: cut off at offset %d, %s", segment.path, next_offset, problem)
+            self._scan.bytes_truncated += limit - segment.size
+            segment.file.truncate(segment.size)
+            self._unsynced.paths.append(segment.path)
+        segment.seal()
+        self._unsynced.paths += [segment.offsets.file.path, segment.times.file.path]
+        return next_offset, problem is None
+
+    def _attach_indexes(self, segment: Segment) -> None:
+        """Use the index files of a segment at rest if they can be right; else make them again."""
+        offsets, times = segment.offsets.file, segment.times.file
+        attached = offsets.attach() and times.attach()
+        if attached and (not offsets.count or offsets.entry(offsets.count - 1)[1] < segment.size):
+            return
+        log.warning("%s: index files are missing or damaged and are made again", segment.path)
+        limit = segment.size
+        segment.reset()
+        try:
+            for _, header in headers(segment.file, 0, limit):
+                segment.note(((header.last_offset, header.size, header.max_timestamp),))
+                if segment.write_due:
+                    segment.write_indexes()
+        except BadBatch as error:
+            log.error("%s: offsets behind the damage cannot be found by index: %s", segment.path, error)
+        segment.size = limit
+        segment.seal()
+        self._unsynced.paths += [segment.offsets.file.path, segment.times.file.path]
+
+
+def _offsets(names: list[str], suffix: str) -> list[int]:
+    """The offsets after which files with this suffix are named, in order."""
+    found = (offset_in_name(name, suffix) for name in names)
+    return sorted(offset for offset in found if offset is not None)

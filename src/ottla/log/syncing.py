@@ -1,0 +1,50 @@
+"""What must reach the disk before the recovery point may move on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from ottla.runtime.disk import Disk, File
+
+
+class Unsynced:
+    """Files and directories written since the last sync. The log files themselves are found by offset."""
+
+    __slots__ = ("dirs", "paths")
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+        self.dirs: list[str] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.paths or self.dirs)
+
+    def take(self) -> Unsynced:
+        taken = Unsynced()
+        taken.paths, self.paths = self.paths, []
+        taken.dirs, self.dirs = self.dirs, []
+        return taken
+
+    def put_back(self, taken: Unsynced) -> None:
+        """The sync failed."""
+        self.paths = taken.paths + self.paths
+        self.dirs = taken.dirs + self.dirs
+
+
+def sync_files(
+    disk: Disk, logs: Sequence[File], others: Unsynced, replacements: Sequence[tuple[str, bytes]]
+) -> None:
+    """Blocks; for another thread. Retention, truncation or the end of the topic may be faster: what is gone
+    needs no syncing."""
+    for path, data in replacements:
+        with contextlib.suppress(FileNotFoundError):
+            disk.replace_file(path, data)
+    for path in dict.fromkeys(others.paths):
+        with contextlib.suppress(FileNotFoundError), contextlib.closing(disk.open(path)) as file:
+            file.sync()
+    for log in logs:
+        log.sync()
+    for directory in dict.fromkeys(others.dirs):
+        with contextlib.suppress(FileNotFoundError):
+            disk.sync_dir(directory)

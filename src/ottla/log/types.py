@@ -1,0 +1,43 @@
+"""The small values that the log takes and gives."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class AppendResult(NamedTuple):
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    """-1 where records keep the timestamps their producer gave them."""
+    start_offset: int
+    duplicate: bool
+    """The batch was in the log already; the offsets are those of the first time and nothing was written."""
+
+
+class TimestampOffset(NamedTuple):
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+    """-1 where the batch carries none."""
+
+
+class CorruptBatch(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    position: int
+    path: str
+    reason: str
+
+
+class UnexpectedOffset(ValueError):
+    """A replicated batch does not continue the log: whoever replicates has lost track."""
