@@ -1,0 +1,1 @@
+"""The only writer of cluster state: commands become records, and answers once those are committed."""

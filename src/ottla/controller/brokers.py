@@ -1,0 +1,84 @@
+"""Brokers joining the cluster: their registration, its epoch, and the partitions they lead from then on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from ottla.controller.command import Result
+from ottla.metadata.features import FEATURES
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.records import (
+    NO_LEADER,
+    Endpoint,
+    MetadataRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+    SupportedFeature,
+)
+from ottla.wire.errors import StaleBrokerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    broker_id: int
+    incarnation_id: UUID
+    """Drawn anew each time the process starts."""
+    endpoints: tuple[Endpoint, ...]
+    directories: tuple[UUID, ...]
+    rack: str | None = None
+    clean_shutdown: bool = False
+    """The logs end where they did when the broker last stopped."""
+
+
+def register_broker(image: MetadataImage, registration: BrokerRegistration, next_offset: int) -> Result[int]:
+    """The response is the broker's epoch: the offset of the record that registers it.
+
+    A broker in the same process as the controller has all metadata when it registers, so it is never fenced.
+    """
+    epoch = next_offset
+    records: list[MetadataRecord] = [
+        RegisterBrokerRecord(
+            broker_id=registration.broker_id,
+            incarnation_id=registration.incarnation_id,
+            broker_epoch=epoch,
+            end_points=registration.endpoints,
+            features=tuple(
+                SupportedFeature(
+                    name=feature.name,
+                    min_supported_version=feature.level_min,
+                    max_supported_version=feature.level_max,
+                )
+                for feature in FEATURES
+            ),
+            rack=registration.rack,
+            fenced=False,
+            log_dirs=registration.directories,
+        )
+    ]
+    records += _elections(image, registration)
+    return Result(records, epoch)
+
+
+def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> None:
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise StaleBrokerEpoch(f"No broker registration found for broker id {broker_id}")
+    if broker.epoch != broker_epoch:
+        raise StaleBrokerEpoch(f"Expected broker epoch {broker.epoch}, but got broker epoch {broker_epoch}")
+
+
+def _elections(image: MetadataImage, registration: BrokerRegistration) -> list[PartitionChangeRecord]:
+    """Partitions the broker now leads in a new epoch.
+
+    Those without a leader whose ISR it is in; and after a crash all it led before, because their logs may
+    have lost their ends: the new epoch is how consumers notice that offsets they know were written again.
+    """
+    broker_id = registration.broker_id
+    return [
+        PartitionChangeRecord(partition_id=index, topic_id=topic.id, leader=broker_id)
+        for topic in image.topics.values()
+        for index, partition in enumerate(topic.partitions)
+        if (partition.leader == NO_LEADER and broker_id in partition.isr)
+        or (partition.leader == broker_id and not registration.clean_shutdown)
+    ]

@@ -1,0 +1,230 @@
+"""Dynamic configuration of topics and brokers: single keys set, deleted, appended to, or all replaced.
+
+A resource changes as a whole or not at all. Which keys there are, and what they may be, is `ottla.config`'s.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from ottla.config import BROKER_KEYS, TOPIC_KEYS, BrokerConfig, ConfigError, ConfigType, validate_topic
+from ottla.controller.command import Result, check_size
+from ottla.controller.topic_names import check_name
+from ottla.metadata.image import MetadataImage, ResourceType
+from ottla.metadata.records import ConfigRecord, MetadataRecord
+from ottla.wire.errors import (
+    BrokerIdNotRegistered,
+    InvalidConfig,
+    InvalidRequest,
+    KafkaError,
+    PolicyViolation,
+    UnknownTopicOrPartition,
+)
+
+VALUE_LENGTH_MAX = 32_767
+
+
+class ConfigOperation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    name: str
+    operation: int
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceChanges:
+    resource_type: int
+    resource_name: str
+    changes: tuple[ConfigChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceConfigs:
+    """All the values a resource is to have."""
+
+    resource_type: int
+    resource_name: str
+    values: tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigOutcome:
+    resource_type: int
+    resource_name: str
+    error: KafkaError | None = None
+
+
+def incremental_alter_configs(
+    image: MetadataImage, config: BrokerConfig, resources: Sequence[ResourceChanges]
+) -> Result[list[ConfigOutcome]]:
+    return _alter(image, config, resources)
+
+
+def alter_configs(
+    image: MetadataImage, config: BrokerConfig, resources: Sequence[ResourceConfigs]
+) -> Result[list[ConfigOutcome]]:
+    return _alter(image, config, resources)
+
+
+def check_topic_values(values: Mapping[str, str]) -> None:
+    """Raises InvalidConfig, also for a topic that is yet to be created."""
+    _check_lengths(values)
+    try:
+        validate_topic(values)
+    except ConfigError as error:
+        raise InvalidConfig(str(error)) from error
+
+
+def _alter(
+    image: MetadataImage, config: BrokerConfig, resources: Sequence[ResourceChanges | ResourceConfigs]
+) -> Result[list[ConfigOutcome]]:
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    records: list[MetadataRecord] = []
+    outcomes = []
+    for resource in resources:
+        key = (resource.resource_type, resource.resource_name)
+        try:
+            if counts[key] > 1:
+                raise InvalidRequest("Each resource must appear at most once.")
+            records += _alter_resource(image, config, resource)
+            outcomes.append(ConfigOutcome(*key))
+        except KafkaError as error:
+            outcomes.append(ConfigOutcome(*key, error))
+    try:
+        check_size(records)
+    except PolicyViolation as error:
+        return Result(
+            [], [ConfigOutcome(outcome.resource_type, outcome.resource_name, error) for outcome in outcomes]
+        )
+    return Result(records, outcomes)
+
+
+def _alter_resource(
+    image: MetadataImage, config: BrokerConfig, resource: ResourceChanges | ResourceConfigs
+) -> list[ConfigRecord]:
+    current = image.config(resource.resource_type, resource.resource_name)
+    if isinstance(resource, ResourceChanges):
+        touched = _apply_changes(resource, current)
+    else:
+        touched = _replace_all(resource, current)
+    values = {name: value for name, value in {**current, **touched}.items() if value is not None}
+    _check_lengths(values)
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            _check_topic(image, resource.resource_name, values)
+        case ResourceType.BROKER:
+            _check_broker(image, config, resource.resource_name, values)
+        case _:
+            raise InvalidRequest(f"Unknown resource type {resource.resource_type}")
+    return [
+        ConfigRecord(
+            resource_type=resource.resource_type, resource_name=resource.resource_name, name=name, value=value
+        )
+        for name, value in touched.items()
+        # Setting a broker's value anew makes it reload what the value points at, such as a certificate.
+        if value != current.get(name) or resource.resource_type == ResourceType.BROKER
+    ]
+
+
+def _apply_changes(resource: ResourceChanges, current: Mapping[str, str]) -> dict[str, str | None]:
+    _check_keys([change.name for change in resource.changes])
+    missing = [
+        change.name
+        for change in resource.changes
+        if change.value is None and change.operation != ConfigOperation.DELETE
+    ]
+    if missing:
+        raise InvalidRequest(f"Null value not supported for : {', '.join(missing)}")
+    return {
+        change.name: _changed_value(resource.resource_type, change, current.get(change.name))
+        for change in resource.changes
+    }
+
+
+def _changed_value(resource_type: int, change: ConfigChange, current: str | None) -> str | None:
+    value = change.value or ""
+    match change.operation:
+        case ConfigOperation.SET:
+            return value
+        case ConfigOperation.DELETE:
+            return None
+        case ConfigOperation.APPEND | ConfigOperation.SUBTRACT:
+            key = (TOPIC_KEYS if resource_type == ResourceType.TOPIC else BROKER_KEYS).get(change.name)
+            operation = ConfigOperation(change.operation)
+            if key is None or key.type is not ConfigType.LIST:
+                raise InvalidConfig(
+                    f"Can't {operation.name} to key {change.name} because its type is not LIST."
+                )
+            if current is None:
+                current = key.format(key.default) or ""
+            items = [item for item in current.split(",") if item]
+            for item in value.split(","):
+                if operation is ConfigOperation.SUBTRACT:
+                    items = [other for other in items if other != item]
+                elif item not in items:
+                    items.append(item)
+            return ",".join(items)
+        case _:
+            raise InvalidRequest(f"Unknown operations type {change.operation}")
+
+
+def _replace_all(resource: ResourceConfigs, current: Mapping[str, str]) -> dict[str, str | None]:
+    _check_keys([name for name, _ in resource.values])
+    missing = [name for name, value in resource.values if value is None]
+    if missing:
+        raise InvalidRequest(f"Null value not supported for : {', '.join(missing)}")
+    touched = dict(resource.values)
+    return touched | {name: None for name in sorted(current) if name not in touched}
+
+
+def _check_keys(names: list[str]) -> None:
+    if len(set(names)) != len(names):
+        raise InvalidRequest("Error due to duplicate config keys")
+
+
+def _check_lengths(values: Mapping[str, str]) -> None:
+    for name, value in values.items():
+        if len(value.encode()) > VALUE_LENGTH_MAX:
+            raise InvalidConfig(
+                f"The configuration value of {name} cannot be added because it exceeds the maximum value "
+                f"size of {VALUE_LENGTH_MAX} bytes."
+            )
+
+
+def _check_topic(image: MetadataImage, name: str, values: Mapping[str, str]) -> None:
+    if not name:
+        raise InvalidRequest("Default topic resources are not allowed.")
+    check_name(name)
+    check_topic_values(values)
+    if name not in image.topics:
+        raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
+
+
+def _check_broker(image: MetadataImage, config: BrokerConfig, name: str, values: Mapping[str, str]) -> None:
+    if name:
+        if not name.removeprefix("-").isdecimal():
+            raise InvalidRequest("Unable to parse broker name as a base 10 number.")
+        broker_id = int(name)
+        if broker_id < 0:
+            raise InvalidRequest("Invalid negative broker ID.")
+        if broker_id not in image.brokers:
+            raise BrokerIdNotRegistered(f"No node with id {broker_id} found.")
+    default = image.config(ResourceType.BROKER, "")
+    try:
+        if name:
+            config.with_dynamic(default, values)
+        else:
+            config.with_dynamic(values, image.config(ResourceType.BROKER, str(config.node_id)))
+    except ConfigError as error:
+        # Kafka answers INVALID_REQUEST here, though INVALID_CONFIG would fit better (KAFKA-13609).
+        raise InvalidRequest(str(error)) from error

@@ -1,0 +1,171 @@
+"""The single writer: runs commands against the newest state, persists their records, then answers.
+
+A command sees everything accepted before it, committed or not, so two requests for the same topic in flight
+conflict as they should. Everybody else sees `image`, which only moves when records are committed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from ottla.config import BrokerConfig
+from ottla.controller.brokers import BrokerRegistration, register_broker
+from ottla.controller.command import Result
+from ottla.controller.configs import (
+    ConfigOutcome,
+    ResourceChanges,
+    ResourceConfigs,
+    alter_configs,
+    incremental_alter_configs,
+)
+from ottla.controller.producer_ids import ProducerIdBlock, allocate_producer_ids
+from ottla.controller.topics import (
+    NewPartitions,
+    NewTopic,
+    TopicDefaults,
+    TopicOutcome,
+    TopicRef,
+    create_partitions,
+    create_topics,
+    delete_topics,
+)
+from ottla.log.log import PartitionLog
+from ottla.metadata.features import METADATA_VERSION, check_supported, new_cluster_records
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.records import AbortTransactionRecord, MetadataRecord, decode_record, encode_record
+from ottla.metadata.transactions import settle
+from ottla.raft.driver import Appended, QuorumDescription, RaftDriver
+from ottla.raft.snapshots import SnapshotPolicy
+from ottla.runtime import Runtime
+
+T = TypeVar("T")
+
+Subscriber: TypeAlias = Callable[[MetadataImage, MetadataImage, Sequence[MetadataRecord]], None]
+"""Called with the image before, the image after, and the records between them."""
+
+
+class _Pending(NamedTuple):
+    image: MetadataImage
+    records: list[MetadataRecord]
+
+
+class Controller:
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        log: PartitionLog,
+        on_failure: Callable[[str, BaseException], None],
+    ) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._defaults = TopicDefaults(
+            config.integer("num.partitions"), config.integer("default.replication.factor")
+        )
+        self._raft = RaftDriver(
+            runtime,
+            log,
+            node_id=config.node_id,
+            policy=SnapshotPolicy(
+                bytes_between=config.integer("metadata.log.max.record.bytes.between.snapshots"),
+                retention_bytes=config.integer("metadata.max.retention.bytes"),
+            ),
+            on_commit=self._committed,
+            on_failure=on_failure,
+        )
+        self._subscribers: list[Subscriber] = []
+        self._pending: deque[_Pending] = deque()
+        self.image = MetadataImage()
+        """As of the last commit."""
+        self._newest = self.image
+
+    async def start(self) -> None:
+        """Replay what is on disk and take over as leader.
+
+        The records of a new cluster are appended but not waited for: they share an fsync with the broker's
+        registration, which every start writes.
+        """
+        loaded = self._raft.load()
+        image = loaded.image
+        records = [decode_record(value) for batch in loaded.batches for value in batch.values]
+        settled = settle(records)
+        if loaded.batches:
+            last = loaded.batches[-1]
+            image = image.apply_all(settled.records, last.last_offset, last.epoch)
+        check_supported(image.features)
+        self.image = self._newest = image
+        await self._raft.start()
+        initial: list[MetadataRecord] = []
+        if settled.open:
+            initial.append(AbortTransactionRecord(reason="Controller failover"))
+        if METADATA_VERSION not in image.features:
+            initial += new_cluster_records()
+        if initial:
+            self._append(initial)
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        self._subscribers.append(subscriber)
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> list[TopicOutcome]:
+        result = create_topics(self._newest, topics, self._defaults, self._runtime.random)
+        return await self._write(result, validate_only=validate_only)
+
+    async def delete_topics(self, topics: Sequence[TopicRef]) -> list[TopicOutcome]:
+        return await self._write(delete_topics(self._newest, topics))
+
+    async def create_partitions(
+        self, requests: Sequence[NewPartitions], *, validate_only: bool = False
+    ) -> list[TopicOutcome]:
+        result = create_partitions(self._newest, requests, self._runtime.random)
+        return await self._write(result, validate_only=validate_only)
+
+    async def incremental_alter_configs(
+        self, resources: Sequence[ResourceChanges], *, validate_only: bool = False
+    ) -> list[ConfigOutcome]:
+        result = incremental_alter_configs(self._newest, self._config, resources)
+        return await self._write(result, validate_only=validate_only)
+
+    async def alter_configs(
+        self, resources: Sequence[ResourceConfigs], *, validate_only: bool = False
+    ) -> list[ConfigOutcome]:
+        result = alter_configs(self._newest, self._config, resources)
+        return await self._write(result, validate_only=validate_only)
+
+    async def register_broker(self, registration: BrokerRegistration) -> int:
+        """The broker's epoch."""
+        return await self._write(register_broker(self._newest, registration, self._raft.next_offset))
+
+    async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
+        return await self._write(allocate_producer_ids(self._newest, broker_id, broker_epoch))
+
+    def describe_quorum(self) -> QuorumDescription:
+        return self._raft.describe()
+
+    async def close(self) -> None:
+        await self._raft.close()
+
+    async def _write(self, result: Result[T], *, validate_only: bool = False) -> T:
+        if result.records and not validate_only:
+            await self._append(result.records).committed
+        return result.response
+
+    def _append(self, records: list[MetadataRecord]) -> Appended:
+        # Applied before it is written: a record that does not fit must not reach the log.
+        last_offset = self._raft.next_offset + len(records) - 1
+        image = self._newest.apply_all(records, last_offset, self._raft.epoch)
+        appended = self._raft.append([encode_record(record) for record in records])
+        self._newest = image
+        self._pending.append(_Pending(image, records))
+        return appended
+
+    def _committed(self, high_watermark: int) -> None:
+        while self._pending and self._pending[0].image.offset < high_watermark:
+            pending = self._pending.popleft()
+            before, self.image = self.image, pending.image
+            for subscriber in self._subscribers:
+                subscriber(before, pending.image, pending.records)
+        self._raft.snapshot_if_due(self.image)

@@ -1,0 +1,42 @@
+"""Features a cluster agrees on by level: what this version supports and what a new cluster starts with.
+
+Adding one is a line in `FEATURES`; a level is only listed once the behaviour behind it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ottla.metadata.records import FeatureLevelRecord, MetadataRecordError
+
+METADATA_VERSION = "metadata.version"
+
+
+class Feature(NamedTuple):
+    name: str
+    level_min: int
+    level_max: int
+    level_new: int
+    """What a new cluster is given."""
+
+
+FEATURES = (
+    # 23 is Kafka's 4.0-IV1, the first whose records have the versions that `records` writes; 27 is 4.1-IV1.
+    Feature(METADATA_VERSION, level_min=23, level_max=27, level_new=27),
+)
+
+
+def new_cluster_records() -> list[FeatureLevelRecord]:
+    """`metadata.version` leads: it says how to read everything after it."""
+    return [FeatureLevelRecord(name=feature.name, feature_level=feature.level_new) for feature in FEATURES]
+
+
+def check_supported(levels: Mapping[str, int]) -> None:
+    for feature in FEATURES:
+        level = levels.get(feature.name)
+        if level is not None and not feature.level_min <= level <= feature.level_max:
+            raise MetadataRecordError(
+                f"the cluster's {feature.name} is {level}; this version supports "
+                f"{feature.level_min} to {feature.level_max}"
+            )

@@ -1,0 +1,395 @@
+"""The state of the cluster as one immutable value: what replaying the metadata log adds up to.
+
+Readers keep the image they started with for as long as they need it. `apply_all` copies each mapping that a
+batch of records touches once, however many records touch it, and shares the rest with the image before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Any
+from uuid import UUID
+
+from ottla.metadata.records import (
+    LEADER_UNCHANGED,
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
+    ConfigRecord,
+    Endpoint,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    MetadataRecord,
+    MetadataRecordError,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    RemoveTopicRecord,
+    SupportedFeature,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from ottla.metadata.uuids import DIRECTORY_MIGRATING
+
+
+class ResourceType(IntEnum):
+    """What a config belongs to; the numbers of the protocol and of ConfigRecord."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    """-1 without one."""
+    leader_epoch: int
+    partition_epoch: int
+    directories: tuple[UUID, ...]
+    """One per replica, in the order of `replicas`."""
+    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    leader_recovery_state: int = 0
+    eligible_leader_replicas: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+
+    def to_record(self, topic_id: UUID, partition_id: int) -> PartitionRecord:
+        return PartitionRecord(
+            partition_id=partition_id,
+            topic_id=topic_id,
+            replicas=self.replicas,
+            isr=self.isr,
+            removing_replicas=self.removing_replicas,
+            adding_replicas=self.adding_replicas,
+            leader=self.leader,
+            leader_recovery_state=self.leader_recovery_state,
+            leader_epoch=self.leader_epoch,
+            partition_epoch=self.partition_epoch,
+            directories=self.directories,
+            eligible_leader_replicas=self.eligible_leader_replicas or None,
+            last_known_elr=self.last_known_elr or None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    name: str
+    id: UUID
+    partitions: tuple[PartitionImage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    id: int
+    epoch: int
+    incarnation_id: UUID
+    endpoints: tuple[Endpoint, ...]
+    features: tuple[SupportedFeature, ...]
+    rack: str | None
+    fenced: bool
+    in_controlled_shutdown: bool
+    directories: tuple[UUID, ...]
+
+    @property
+    def active(self) -> bool:
+        """May lead and be in the ISR of new partitions."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataImage:
+    offset: int = -1
+    """Of the last record in it."""
+    epoch: int = 0
+    """Of the leader that wrote that record."""
+    topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    topic_names: Mapping[UUID, str] = field(default_factory=dict)
+    brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
+    controllers: Mapping[int, RegisterControllerRecord] = field(default_factory=dict)
+    configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
+    """By resource type and name; a broker resource without a name is the default of all brokers."""
+    features: Mapping[str, int] = field(default_factory=dict)
+    next_producer_id: int = 0
+
+    def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def config(self, resource_type: int, name: str) -> Mapping[str, str]:
+        return self.configs.get((resource_type, name), {})
+
+    def apply_all(self, records: Iterable[MetadataRecord], offset: int, epoch: int) -> MetadataImage:
+        """The image after `records`, the last of which has this offset.
+
+        Raises MetadataRecordError for a record that does not fit the image.
+        """
+        delta = _Delta(self)
+        for record in records:
+            handler = _HANDLERS.get(type(record))
+            if handler is not None:
+                handler(delta, record)
+        return delta.build(offset, epoch)
+
+
+class _Delta:
+    """One batch of records on top of an image: mappings are copied when a record first touches them."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._topic_names = image.topic_names
+        self._removed_topics: set[str] = set()
+        self._partitions: dict[UUID, list[PartitionImage]] = {}
+        """Of the topics touched; the image's tuples are only rebuilt once, at the end."""
+        self._brokers = image.brokers
+        self._controllers = image.controllers
+        self._configs = image.configs
+        self._touched_configs: set[tuple[int, str]] = set()
+        self._features = image.features
+        self._next_producer_id = image.next_producer_id
+
+    def build(self, offset: int, epoch: int) -> MetadataImage:
+        image = self._image
+        topics = image.topics
+        if self._partitions or self._removed_topics:
+            copy = dict(topics)
+            for name in self._removed_topics:
+                copy.pop(name, None)
+            for topic_id, partitions in self._partitions.items():
+                name = self._topic_names[topic_id]
+                copy[name] = TopicImage(name, topic_id, tuple(partitions))
+            topics = copy
+        return MetadataImage(
+            offset=offset,
+            epoch=epoch,
+            topics=topics,
+            topic_names=self._topic_names,
+            brokers=self._brokers,
+            controllers=self._controllers,
+            configs=self._configs,
+            features=self._features,
+            next_producer_id=self._next_producer_id,
+        )
+
+    def topic(self, record: TopicRecord) -> None:
+        names = self._names()
+        if record.topic_id in names:
+            raise _unfit(record, f"the id already belongs to topic {names[record.topic_id]}")
+        names[record.topic_id] = record.name
+        self._partitions[record.topic_id] = []
+
+    def remove_topic(self, record: RemoveTopicRecord) -> None:
+        name = self._names().pop(record.topic_id, None)
+        if name is None:
+            raise _unfit(record, "there is no topic with this id")
+        self._partitions.pop(record.topic_id, None)
+        self._removed_topics.add(name)
+        key = (int(ResourceType.TOPIC), name)
+        if key in self._configs:
+            del self._config_map()[key]
+            self._touched_configs.discard(key)
+
+    def partition(self, record: PartitionRecord) -> None:
+        partitions = self._partitions_of(record)
+        image = PartitionImage(
+            replicas=record.replicas,
+            isr=record.isr,
+            leader=record.leader,
+            leader_epoch=record.leader_epoch,
+            partition_epoch=record.partition_epoch,
+            directories=_directories(record.directories, len(record.replicas)),
+            removing_replicas=record.removing_replicas,
+            adding_replicas=record.adding_replicas,
+            leader_recovery_state=record.leader_recovery_state,
+            eligible_leader_replicas=record.eligible_leader_replicas or (),
+            last_known_elr=record.last_known_elr or (),
+        )
+        if record.partition_id == len(partitions):
+            partitions.append(image)
+        elif 0 <= record.partition_id < len(partitions):
+            partitions[record.partition_id] = image
+        else:
+            raise _unfit(record, f"the topic has {len(partitions)} partitions so far")
+
+    def partition_change(self, record: PartitionChangeRecord) -> None:
+        partitions = self._partitions_of(record)
+        if not 0 <= record.partition_id < len(partitions):
+            raise _unfit(record, f"the topic has {len(partitions)} partitions")
+        old = partitions[record.partition_id]
+        replicas = old.replicas if record.replicas is None else record.replicas
+        directories = old.directories if record.directories is None else record.directories
+        elected = record.leader != LEADER_UNCHANGED
+        partitions[record.partition_id] = PartitionImage(
+            replicas=replicas,
+            isr=old.isr if record.isr is None else record.isr,
+            leader=record.leader if elected else old.leader,
+            leader_epoch=old.leader_epoch + elected,
+            partition_epoch=old.partition_epoch + 1,
+            directories=_directories(directories, len(replicas)),
+            removing_replicas=_changed(old.removing_replicas, record.removing_replicas),
+            adding_replicas=_changed(old.adding_replicas, record.adding_replicas),
+            leader_recovery_state=(
+                old.leader_recovery_state
+                if record.leader_recovery_state < 0
+                else record.leader_recovery_state
+            ),
+            eligible_leader_replicas=_changed(old.eligible_leader_replicas, record.eligible_leader_replicas),
+            last_known_elr=_changed(old.last_known_elr, record.last_known_elr),
+        )
+
+    def clear_elr(self, record: ClearElrRecord) -> None:
+        for topic_id, name in self._topic_names.items():
+            if record.topic_name in ("", name):
+                partitions = self._touched_partitions(topic_id)
+                for index, partition in enumerate(partitions):
+                    if partition.eligible_leader_replicas or partition.last_known_elr:
+                        partitions[index] = replace(
+                            partition,
+                            partition_epoch=partition.partition_epoch + 1,
+                            eligible_leader_replicas=(),
+                            last_known_elr=(),
+                        )
+
+    def config(self, record: ConfigRecord) -> None:
+        key = (record.resource_type, record.resource_name)
+        configs = self._config_map()
+        values = configs.get(key, {})
+        if key not in self._touched_configs:
+            values = dict(values)
+            self._touched_configs.add(key)
+        assert isinstance(values, dict)
+        if record.value is None:
+            values.pop(record.name, None)
+        else:
+            values[record.name] = record.value
+        if values:
+            configs[key] = values
+        else:
+            configs.pop(key, None)
+            self._touched_configs.discard(key)
+
+    def register_broker(self, record: RegisterBrokerRecord) -> None:
+        self._broker_map()[record.broker_id] = BrokerImage(
+            id=record.broker_id,
+            epoch=record.broker_epoch,
+            incarnation_id=record.incarnation_id,
+            endpoints=record.end_points,
+            features=record.features,
+            rack=record.rack,
+            fenced=record.fenced,
+            in_controlled_shutdown=record.in_controlled_shutdown,
+            directories=record.log_dirs,
+        )
+
+    def unregister_broker(self, record: UnregisterBrokerRecord) -> None:
+        self._broker(record, record.broker_id, record.broker_epoch)
+        del self._broker_map()[record.broker_id]
+
+    def fence_broker(self, record: FenceBrokerRecord) -> None:
+        broker = self._broker(record, record.id, record.epoch)
+        self._broker_map()[record.id] = replace(broker, fenced=True)
+
+    def unfence_broker(self, record: UnfenceBrokerRecord) -> None:
+        broker = self._broker(record, record.id, record.epoch)
+        self._broker_map()[record.id] = replace(broker, fenced=False)
+
+    def broker_registration_change(self, record: BrokerRegistrationChangeRecord) -> None:
+        broker = self._broker(record, record.broker_id, record.broker_epoch)
+        self._broker_map()[record.broker_id] = replace(
+            broker,
+            fenced=record.fenced > 0 if record.fenced else broker.fenced,
+            in_controlled_shutdown=record.in_controlled_shutdown > 0 or broker.in_controlled_shutdown,
+            directories=record.log_dirs or broker.directories,
+        )
+
+    def register_controller(self, record: RegisterControllerRecord) -> None:
+        self._controllers = {**self._controllers, record.controller_id: record}
+
+    def feature_level(self, record: FeatureLevelRecord) -> None:
+        features = {**self._features, record.name: record.feature_level}
+        if record.feature_level == 0:
+            del features[record.name]
+        self._features = features
+
+    def producer_ids(self, record: ProducerIdsRecord) -> None:
+        if record.next_producer_id < self._next_producer_id:
+            raise _unfit(record, f"ids up to {self._next_producer_id} are already given out")
+        self._next_producer_id = record.next_producer_id
+
+    def _names(self) -> dict[UUID, str]:
+        if self._topic_names is self._image.topic_names:
+            self._topic_names = dict(self._topic_names)
+        assert isinstance(self._topic_names, dict)
+        return self._topic_names
+
+    def _partitions_of(self, record: PartitionRecord | PartitionChangeRecord) -> list[PartitionImage]:
+        if record.topic_id not in self._topic_names:
+            raise _unfit(record, "there is no topic with this id")
+        return self._touched_partitions(record.topic_id)
+
+    def _touched_partitions(self, topic_id: UUID) -> list[PartitionImage]:
+        partitions = self._partitions.get(topic_id)
+        if partitions is None:
+            partitions = list(self._image.topics[self._topic_names[topic_id]].partitions)
+            self._partitions[topic_id] = partitions
+        return partitions
+
+    def _config_map(self) -> dict[tuple[int, str], Mapping[str, str]]:
+        if self._configs is self._image.configs:
+            self._configs = dict(self._configs)
+        assert isinstance(self._configs, dict)
+        return self._configs
+
+    def _broker_map(self) -> dict[int, BrokerImage]:
+        if self._brokers is self._image.brokers:
+            self._brokers = dict(self._brokers)
+        assert isinstance(self._brokers, dict)
+        return self._brokers
+
+    def _broker(self, record: MetadataRecord, broker_id: int, epoch: int) -> BrokerImage:
+        broker = self._brokers.get(broker_id)
+        if broker is None or broker.epoch != epoch:
+            raise _unfit(record, f"broker {broker_id} is not registered with epoch {epoch}")
+        return broker
+
+
+# Records that are not here change nothing: the no-op, and the brackets of transactions, which
+# `transactions.settle` resolves before an image sees the records between them.
+_HANDLERS: dict[type[MetadataRecord], Callable[[_Delta, Any], None]] = {
+    TopicRecord: _Delta.topic,
+    RemoveTopicRecord: _Delta.remove_topic,
+    PartitionRecord: _Delta.partition,
+    PartitionChangeRecord: _Delta.partition_change,
+    ClearElrRecord: _Delta.clear_elr,
+    ConfigRecord: _Delta.config,
+    RegisterBrokerRecord: _Delta.register_broker,
+    UnregisterBrokerRecord: _Delta.unregister_broker,
+    FenceBrokerRecord: _Delta.fence_broker,
+    UnfenceBrokerRecord: _Delta.unfence_broker,
+    BrokerRegistrationChangeRecord: _Delta.broker_registration_change,
+    RegisterControllerRecord: _Delta.register_controller,
+    FeatureLevelRecord: _Delta.feature_level,
+    ProducerIdsRecord: _Delta.producer_ids,
+}
+
+
+def _changed(old: tuple[int, ...], new: tuple[int, ...] | None) -> tuple[int, ...]:
+    return old if new is None else new
+
+
+def _directories(directories: tuple[UUID | None, ...], replica_count: int) -> tuple[UUID, ...]:
+    if len(directories) != replica_count:
+        return (DIRECTORY_MIGRATING,) * replica_count
+    return tuple(directory or DIRECTORY_MIGRATING for directory in directories)
+
+
+def _unfit(record: MetadataRecord, reason: str) -> MetadataRecordError:
+    return MetadataRecordError(f"{record} does not fit the metadata before it: {reason}")

@@ -1,0 +1,351 @@
+"""The records of the metadata log, byte for byte as a Kafka 4.x controller writes them.
+
+Each declaration carries its record type, the version it is written in and the versions it can read (fields
+that later versions added as tagged fields need no declaration of their own). A value in the log is framed:
+
+    frame version uvarint (1) · record type uvarint · version uvarint · body
+
+No `from __future__ import annotations` here: kio derives its codecs from the fields' types, not from strings.
+"""
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+from uuid import UUID
+
+from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import SerialError
+from kio.serial.readers import read_unsigned_varint
+from kio.serial.writers import write_unsigned_varint
+from kio.static.constants import EntityType
+from kio.static.primitive import i16, uvarint
+
+FRAME_VERSION = 1
+
+INT8 = {"kafka_type": "int8"}
+INT16 = {"kafka_type": "int16"}
+UINT16 = {"kafka_type": "uint16"}
+INT32 = {"kafka_type": "int32"}
+INT64 = {"kafka_type": "int64"}
+BOOL = {"kafka_type": "bool"}
+STRING = {"kafka_type": "string"}
+UUIDS = {"kafka_type": "uuid"}
+
+LEADER_UNCHANGED = -2
+NO_LEADER = -1
+
+
+class MetadataRecordError(Exception):
+    """Bytes in the metadata log that this version cannot read. The text names the record."""
+
+
+class MetadataRecord:
+    """Base of all records. `__version__` is the version written, `VERSIONS` those that can be read."""
+
+    __slots__ = ()
+    __type__: ClassVar = EntityType.data
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    API_KEY: ClassVar[int]
+    VERSIONS: ClassVar[range] = range(1)
+
+
+class Nested:
+    __slots__ = ()
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint(Nested):
+    name: str = field(metadata=STRING)
+    host: str = field(metadata=STRING)
+    port: int = field(metadata=UINT16)
+    security_protocol: int = field(metadata=INT16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupportedFeature(Nested):
+    name: str = field(metadata=STRING)
+    min_supported_version: int = field(metadata=INT16)
+    max_supported_version: int = field(metadata=INT16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBrokerRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 0
+    VERSIONS: ClassVar[range] = range(2, 4)
+    __version__: ClassVar[i16] = i16(3)
+    broker_id: int = field(metadata=INT32)
+    is_migrating_zk_broker: bool = field(metadata=BOOL, default=False)
+    incarnation_id: UUID = field(metadata=UUIDS)
+    broker_epoch: int = field(metadata=INT64)
+    end_points: tuple[Endpoint, ...]
+    features: tuple[SupportedFeature, ...]
+    rack: str | None = field(metadata=STRING, default=None)
+    fenced: bool = field(metadata=BOOL, default=True)
+    in_controlled_shutdown: bool = field(metadata=BOOL, default=False)
+    log_dirs: tuple[UUID, ...] = field(metadata=UUIDS | {"tag": 0}, default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterBrokerRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 1
+    broker_id: int = field(metadata=INT32)
+    broker_epoch: int = field(metadata=INT64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 2
+    name: str = field(metadata=STRING)
+    topic_id: UUID = field(metadata=UUIDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 3
+    VERSIONS: ClassVar[range] = range(1, 3)
+    __version__: ClassVar[i16] = i16(2)
+    partition_id: int = field(metadata=INT32)
+    topic_id: UUID = field(metadata=UUIDS)
+    replicas: tuple[int, ...] = field(metadata=INT32)
+    isr: tuple[int, ...] = field(metadata=INT32)
+    removing_replicas: tuple[int, ...] = field(metadata=INT32, default=())
+    adding_replicas: tuple[int, ...] = field(metadata=INT32, default=())
+    leader: int = field(metadata=INT32)
+    leader_recovery_state: int = field(metadata=INT8 | {"tag": 0}, default=0)
+    leader_epoch: int = field(metadata=INT32)
+    partition_epoch: int = field(metadata=INT32)
+    directories: tuple[UUID | None, ...] = field(metadata=UUIDS)
+    """kio reads the zero UUID, which here means "chosen by the broker, not told to us", as None."""
+    eligible_leader_replicas: tuple[int, ...] | None = field(metadata=INT32 | {"tag": 1}, default=None)
+    last_known_elr: tuple[int, ...] | None = field(metadata=INT32 | {"tag": 2}, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 4
+    resource_type: int = field(metadata=INT8)
+    resource_name: str = field(metadata=STRING)
+    name: str = field(metadata=STRING)
+    value: str | None = field(metadata=STRING)
+    """None deletes the key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionChangeRecord(MetadataRecord):
+    """None and the negative sentinels mean "unchanged"."""
+
+    API_KEY: ClassVar[int] = 5
+    VERSIONS: ClassVar[range] = range(3)
+    __version__: ClassVar[i16] = i16(2)
+    partition_id: int = field(metadata=INT32)
+    topic_id: UUID = field(metadata=UUIDS)
+    isr: tuple[int, ...] | None = field(metadata=INT32 | {"tag": 0}, default=None)
+    leader: int = field(metadata=INT32 | {"tag": 1}, default=LEADER_UNCHANGED)
+    replicas: tuple[int, ...] | None = field(metadata=INT32 | {"tag": 2}, default=None)
+    removing_replicas: tuple[int, ...] | None = field(metadata=INT32 | {"tag": 3}, default=None)
+    adding_replicas: tuple[int, ...] | None = field(metadata=INT32 | {"tag": 4}, default=None)
+    leader_recovery_state: int = field(metadata=INT8 | {"tag": 5}, default=-1)
+    eligible_leader_replicas: tuple[int, ...] | None = field(metadata=INT32 | {"tag": 6}, default=None)
+    last_known_elr: tuple[int, ...] | None = field(metadata=INT32 | {"tag": 7}, default=None)
+    directories: tuple[UUID | None, ...] | None = field(metadata=UUIDS | {"tag": 8}, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceBrokerRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 7
+    id: int = field(metadata=INT32)
+    epoch: int = field(metadata=INT64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfenceBrokerRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 8
+    id: int = field(metadata=INT32)
+    epoch: int = field(metadata=INT64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveTopicRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 9
+    topic_id: UUID = field(metadata=UUIDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureLevelRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 12
+    name: str = field(metadata=STRING)
+    feature_level: int = field(metadata=INT16)
+    """0 removes the feature."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdsRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 15
+    broker_id: int = field(metadata=INT32)
+    broker_epoch: int = field(metadata=INT64)
+    next_producer_id: int = field(metadata=INT64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRegistrationChangeRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 17
+    VERSIONS: ClassVar[range] = range(3)
+    __version__: ClassVar[i16] = i16(2)
+    broker_id: int = field(metadata=INT32)
+    broker_epoch: int = field(metadata=INT64)
+    fenced: int = field(metadata=INT8 | {"tag": 0}, default=0)
+    """1 fences, -1 unfences, 0 changes nothing."""
+    in_controlled_shutdown: int = field(metadata=INT8 | {"tag": 1}, default=0)
+    log_dirs: tuple[UUID, ...] = field(metadata=UUIDS | {"tag": 2}, default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoOpRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginTransactionRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 23
+    name: str | None = field(metadata=STRING | {"tag": 0}, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTransactionRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortTransactionRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 25
+    reason: str | None = field(metadata=STRING | {"tag": 0}, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterControllerRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 27
+    controller_id: int = field(metadata=INT32)
+    incarnation_id: UUID = field(metadata=UUIDS)
+    zk_migration_ready: bool = field(metadata=BOOL, default=False)
+    end_points: tuple[Endpoint, ...]
+    features: tuple[SupportedFeature, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClearElrRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 28
+    topic_name: str = field(metadata=STRING)
+    """Empty for all topics."""
+
+
+RECORD_TYPES: dict[int, type[MetadataRecord]] = {
+    record_type.API_KEY: record_type
+    for record_type in (
+        RegisterBrokerRecord,
+        UnregisterBrokerRecord,
+        TopicRecord,
+        PartitionRecord,
+        ConfigRecord,
+        PartitionChangeRecord,
+        FenceBrokerRecord,
+        UnfenceBrokerRecord,
+        RemoveTopicRecord,
+        FeatureLevelRecord,
+        ProducerIdsRecord,
+        BrokerRegistrationChangeRecord,
+        NoOpRecord,
+        BeginTransactionRecord,
+        EndTransactionRecord,
+        AbortTransactionRecord,
+        RegisterControllerRecord,
+        ClearElrRecord,
+    )
+}
+
+# Records of features this version does not have; known by name so that the error can say what is missing.
+_UNSUPPORTED_NAMES = {
+    10: "DelegationTokenRecord",
+    11: "UserScramCredentialRecord",
+    14: "ClientQuotaRecord",
+    18: "AccessControlEntryRecord",
+    19: "RemoveAccessControlEntryRecord",
+    21: "ZkMigrationStateRecord",
+    22: "RemoveUserScramCredentialRecord",
+    26: "RemoveDelegationTokenRecord",
+    29: "UnregisterControllerRecord",
+}
+
+
+class _Codec(NamedTuple):
+    read: Callable[[bytes, int], tuple[Any, int]]
+    write: Callable[[Any, Any], None]
+    header: bytes
+
+
+_codecs: dict[type[MetadataRecord], _Codec] = {}
+
+
+def _codec(record_type: type[Any]) -> _Codec:
+    """Built on first use: deriving all of them would be felt at every start."""
+    codec = _codecs.get(record_type)
+    if codec is None:
+        header = io.BytesIO()
+        for number in (FRAME_VERSION, record_type.API_KEY, record_type.__version__):
+            write_unsigned_varint(header, uvarint(number))
+        codec = _Codec(entity_reader(record_type), entity_writer(record_type), header.getvalue())
+        _codecs[record_type] = codec
+    return codec
+
+
+def encode_record(record: MetadataRecord) -> bytes:
+    """The value of one record of the metadata log."""
+    codec = _codec(type(record))
+    buffer = io.BytesIO()
+    buffer.write(codec.header)
+    codec.write(buffer, record)
+    return buffer.getvalue()
+
+
+def decode_record(value: bytes) -> MetadataRecord:
+    try:
+        frame_version, at = _read_uvarint(value, 0)
+        if frame_version != FRAME_VERSION:
+            raise MetadataRecordError(
+                f"metadata record has frame version {frame_version}; only {FRAME_VERSION} can be read"
+            )
+        api_key, at = _read_uvarint(value, at)
+        version, at = _read_uvarint(value, at)
+    except (SerialError, ValueError) as error:
+        raise MetadataRecordError(
+            f"metadata record of {len(value)} bytes has a bad frame: {error}"
+        ) from error
+    record_type = RECORD_TYPES.get(api_key)
+    if record_type is None:
+        name = _UNSUPPORTED_NAMES.get(api_key, "of an unknown kind")
+        raise MetadataRecordError(f"metadata record {name} (type {api_key}) is not supported by this version")
+    name = record_type.__name__
+    if version not in record_type.VERSIONS:
+        raise MetadataRecordError(
+            f"metadata record {name} has version {version}; this version reads "
+            f"{record_type.VERSIONS[0]} to {record_type.VERSIONS[-1]}"
+        )
+    try:
+        record, size = _codec(record_type).read(value, at)
+    except (SerialError, KeyError, ValueError) as error:
+        raise MetadataRecordError(
+            f"metadata record {name} version {version} is malformed: {error}"
+        ) from error
+    if at + size != len(value):
+        raise MetadataRecordError(f"metadata record {name} has {len(value) - at - size} bytes after its end")
+    assert isinstance(record, MetadataRecord)
+    return record
+
+
+def _read_uvarint(value: bytes, at: int) -> tuple[int, int]:
+    number, size = read_unsigned_varint(value, at)
+    return number, at + size

@@ -1,0 +1,64 @@
+"""Opening `__cluster_metadata-0`, the log of the metadata quorum.
+
+How much of it is surely on disk is known from the newest snapshot and from the quorum state, which records
+where the log ended at the last start and at the last shutdown in good order. What lies beyond may be the torn
+end of a crash and is cut at the first bad batch; damage before that is never cut, it stops the start.
+"""
+
+from __future__ import annotations
+
+from ottla.config import BrokerConfig, LogConfig
+from ottla.log.log import PartitionLog
+from ottla.log.recovery import open_log
+from ottla.log.types import TopicPartition
+from ottla.metadata.snapshot import list_snapshots
+from ottla.metadata.uuids import METADATA_TOPIC_ID
+from ottla.raft.quorum_state import QuorumState, load_quorum_state
+from ottla.records.batch import HEADER_BYTES
+from ottla.runtime import Runtime
+
+METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
+
+# Of the values of one batch, which is written and committed as a whole.
+BATCH_BYTES_MAX = 8 * 1024 * 1024
+
+
+class QuorumError(Exception):
+    """The metadata on disk cannot be used by this node. The text names the remedy."""
+
+
+def open_metadata_log(runtime: Runtime, config: BrokerConfig) -> PartitionLog:
+    directory = f"{config.metadata_log_dir}/{METADATA_PARTITION}"
+    runtime.disk.make_dirs(directory)
+    state = load_quorum_state(runtime.disk, directory) or QuorumState()
+    snapshots = list_snapshots(runtime.disk, directory)
+    synced_offset = max(state.synced_offset, snapshots[-1].offset if snapshots else 0)
+    log = open_log(
+        runtime,
+        directory,
+        METADATA_PARTITION,
+        _log_config(config),
+        clean=False,
+        recovery_point=synced_offset,
+        topic_id=METADATA_TOPIC_ID,
+    )
+    if log.next_offset < synced_offset:
+        log.release()
+        raise QuorumError(
+            f"{directory}: the log ends at offset {log.next_offset}, but {synced_offset} was on disk before; "
+            "restore the directory from a backup"
+        )
+    return log
+
+
+def _log_config(config: BrokerConfig) -> LogConfig:
+    return LogConfig(
+        segment_bytes=config.integer("metadata.log.segment.bytes"),
+        segment_ms=config.integer("metadata.log.segment.ms"),
+        # Record overhead included, with room to spare.
+        max_message_bytes=HEADER_BYTES + 2 * BATCH_BYTES_MAX,
+        retention_ms=-1,
+        retention_bytes=-1,
+        # Nobody reads it while it runs.
+        file_delete_delay_ms=0,
+    )

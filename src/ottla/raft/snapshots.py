@@ -1,0 +1,96 @@
+"""When snapshots of the metadata log are taken, and when they and the log before them are removed.
+
+As in Apache Kafka: one for every so many bytes of records, and the oldest go once log and snapshots together
+pass the retention size. The newest stays whatever its size.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ottla.log.log import PartitionLog
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.snapshot import (
+    Snapshot,
+    SnapshotId,
+    list_snapshots,
+    read_snapshot,
+    remove_leftovers,
+    write_snapshot,
+)
+from ottla.runtime import Runtime
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPolicy:
+    bytes_between: int
+    """Of records since the last snapshot, before the next one is taken."""
+    retention_bytes: int
+    """Of log and snapshots together. Negative for no limit."""
+
+
+class Snapshots:
+    def __init__(self, runtime: Runtime, log: PartitionLog, policy: SnapshotPolicy) -> None:
+        self._runtime = runtime
+        self._log = log
+        self._policy = policy
+        self._log_bytes = 0
+        """Appended since the last snapshot."""
+        remove_leftovers(runtime.disk, log.dir)
+
+    def newest(self) -> SnapshotId | None:
+        snapshots = list_snapshots(self._runtime.disk, self._log.dir)
+        return snapshots[-1] if snapshots else None
+
+    def load(self, identity: SnapshotId) -> Snapshot:
+        return read_snapshot(self._runtime.disk, self._log.dir, identity)
+
+    def count_appended(self, size_bytes: int) -> None:
+        self._log_bytes += size_bytes
+
+    @property
+    def due(self) -> bool:
+        return self._log_bytes >= self._policy.bytes_between
+
+    async def take(self, image: MetadataImage, last_timestamp_ms: int) -> None:
+        """Off the event loop: an image of many partitions takes a while to encode."""
+        self._log_bytes = 0
+        try:
+            await self._runtime.offload.run(
+                write_snapshot,
+                self._runtime.disk,
+                self._log.dir,
+                image,
+                last_timestamp_ms=last_timestamp_ms,
+                now_ms=self._runtime.clock.now_ms(),
+            )
+        except OSError as error:
+            # The log still has everything; the next attempt comes after as many bytes again.
+            logger.error("no snapshot of the metadata log at offset %d: %s", image.offset, error)
+            return
+        self._remove_old()
+
+    def _remove_old(self) -> None:
+        if self._policy.retention_bytes < 0:
+            return
+        snapshots = list_snapshots(self._runtime.disk, self._log.dir)
+        sizes = {identity: self._size_bytes(identity) for identity in snapshots}
+        for oldest, following in pairwise(snapshots):
+            if self._log.size_bytes + sum(sizes.values()) <= self._policy.retention_bytes:
+                return
+            # First the start of the log, then the file: a crash in between leaves a file too many.
+            self._log.delete_records_before(following.offset)
+            self._log.enforce_retention(self._runtime.clock.now_ms())
+            self._runtime.disk.remove(f"{self._log.dir}/{oldest.file_name}")
+            del sizes[oldest]
+
+    def _size_bytes(self, identity: SnapshotId) -> int:
+        file = self._runtime.disk.open(f"{self._log.dir}/{identity.file_name}")
+        try:
+            return file.size
+        finally:
+            file.close()

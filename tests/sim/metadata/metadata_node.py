@@ -1,0 +1,73 @@
+"""A node that is nothing but its controller, on a host of the simulator: crash it, restart it, look at it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+from ottla.config import BrokerConfig
+from ottla.controller.brokers import BrokerRegistration
+from ottla.controller.controller import Controller
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.records import Endpoint
+from ottla.metadata.uuids import random_uuid
+from ottla.raft.metadata_log import open_metadata_log
+from ottla.runtime import Runtime
+from ottla.sim.world import SimWorld
+
+HOST = "node"
+LOG_DIR = "/data/__cluster_metadata-0"
+ENDPOINT = Endpoint(name="PLAINTEXT", host="localhost", port=9092, security_protocol=0)
+
+
+def state(image: MetadataImage) -> MetadataImage:
+    """What an image says, whichever offset it says it as of."""
+    return replace(image, offset=0, epoch=0)
+
+
+class MetadataNode:
+    """`boot` runs again for each process; the attributes are those of the newest one."""
+
+    def __init__(self, world: SimWorld, **properties: str) -> None:
+        settings = {"node.id": "1", "log.dirs": "/data"}
+        settings |= {name.replace("_", "."): value for name, value in properties.items()}
+        self.world = world
+        self.config = BrokerConfig.from_properties(settings)
+        self.failures: list[BaseException] = []
+        self.controller: Controller
+        self.loaded: MetadataImage
+        """What was on disk when the process started."""
+        self.broker_epoch: int
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.controller.image
+
+    async def boot(self, runtime: Runtime) -> None:
+        log = open_metadata_log(runtime, self.config)
+        self.controller = Controller(
+            runtime, self.config, log, lambda _, failure: self.failures.append(failure)
+        )
+        await self.controller.start()
+        self.loaded = self.controller.image
+        registration = BrokerRegistration(
+            broker_id=1,
+            incarnation_id=random_uuid(runtime.random),
+            endpoints=(ENDPOINT,),
+            directories=(UUID(int=200),),
+            clean_shutdown=True,
+        )
+        self.broker_epoch = await self.controller.register_broker(registration)
+
+    async def start(self) -> None:
+        await self.world.start(HOST, self.boot)
+
+    async def stop(self) -> None:
+        """In good order; the process is then gone."""
+        await self.world.spawn(HOST, self.controller.close())
+        self.world.crash(HOST, power_loss=False)
+
+    async def restart(self) -> None:
+        booting = self.world.restart(HOST)
+        assert booting is not None
+        await booting

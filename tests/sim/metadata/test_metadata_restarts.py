@@ -1,0 +1,360 @@
+"""The metadata log on a disk that forgets: what was answered is there after any restart, as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from metadata_node import HOST, LOG_DIR, MetadataNode, state
+
+from ottla.controller.configs import ConfigChange, ConfigOperation, ResourceChanges
+from ottla.controller.topics import NewPartitions, NewTopic, TopicRef
+from ottla.metadata.image import MetadataImage, ResourceType
+from ottla.metadata.records import MetadataRecord, TopicRecord
+from ottla.metadata.snapshot import list_snapshots
+from ottla.raft.metadata_log import QuorumError
+from ottla.sim.world import SimWorld
+from ottla.wire.errors import ErrorCode, NotController, StorageError
+
+SET = ConfigOperation.SET
+
+Stop = Literal["shutdown", "kill", "power"]
+STOPS: tuple[Stop, ...] = ("shutdown", "kill", "power")
+
+
+async def stop(node: MetadataNode, how: Stop) -> None:
+    if how == "shutdown":
+        await node.stop()
+    else:
+        node.world.crash(HOST, power_loss=how == "power")
+
+
+def retention(topic: str, value: str) -> ResourceChanges:
+    return ResourceChanges(ResourceType.TOPIC, topic, (ConfigChange("retention.ms", SET, value),))
+
+
+async def some_changes(node: MetadataNode) -> None:
+    controller = node.controller
+    await controller.create_topics([NewTopic("a", 3, configs=(("retention.ms", "7"),)), NewTopic("b", 2)])
+    await controller.create_partitions([NewPartitions("b", 4)])
+    await controller.incremental_alter_configs([retention("b", "5")])
+    await controller.create_topics([NewTopic("c", 1)])
+    await controller.delete_topics([TopicRef("a")])
+    await controller.allocate_producer_ids(1, node.broker_epoch)
+
+
+@pytest.mark.parametrize("how", STOPS)
+def test_everything_answered_survives_every_kind_of_stop(how: Stop) -> None:
+    with SimWorld(how) as world:
+        node = MetadataNode(world)
+
+        async def scenario() -> None:
+            await node.start()
+            assert node.loaded == MetadataImage()
+            await some_changes(node)
+            before = node.image
+            assert sorted(before.topics) == ["b", "c"]
+            assert before.config(ResourceType.TOPIC, "b") == {"retention.ms": "5"}
+            assert before.next_producer_id == 1000
+            for _ in range(3):
+                await stop(node, how)
+                await node.restart()
+                assert state(node.loaded) == state(before)
+                assert node.loaded.offset >= before.offset
+                assert node.image.epoch > before.epoch
+                before = node.image
+
+        world.run(scenario())
+
+
+def test_a_first_start_needs_few_fsyncs() -> None:
+    syncs = 0
+
+    def count(event: str) -> None:
+        nonlocal syncs
+        syncs += event.startswith("sync ")
+
+    with SimWorld(1) as world:
+        world.host(HOST).disk._trace = count
+        node = MetadataNode(world)
+        world.run(node.start())
+        # The election, then one of everything in the log's directory for the first batch.
+        assert syncs <= 8
+        syncs = 0
+
+        async def many_topics() -> None:
+            await asyncio.gather(
+                *(node.controller.create_topics([NewTopic(f"topic-{number}")]) for number in range(100))
+            )
+
+        world.run(world.spawn(HOST, many_topics()))  # type: ignore[arg-type]
+        assert syncs <= 3
+
+
+def test_two_requests_for_one_topic_in_flight_conflict() -> None:
+    with SimWorld(2) as world:
+        node = MetadataNode(world)
+
+        async def scenario() -> None:
+            await node.start()
+            first, second = await asyncio.gather(
+                node.controller.create_topics([NewTopic("a")]), node.controller.create_topics([NewTopic("a")])
+            )
+            assert first[0].error is None
+            assert second[0].error is not None
+            assert second[0].error.code is ErrorCode.topic_already_exists
+
+        world.run(scenario())
+
+
+def test_the_image_moves_with_the_commit_and_subscribers_hear_of_it_before_the_answer() -> None:
+    with SimWorld(3) as world:
+        node = MetadataNode(world)
+        heard: list[tuple[MetadataImage, MetadataImage, list[MetadataRecord]]] = []
+
+        async def scenario() -> None:
+            await node.start()
+            node.controller.subscribe(lambda old, new, records: heard.append((old, new, list(records))))
+            before = node.image
+            creations = [
+                asyncio.ensure_future(node.controller.create_topics([NewTopic(name)])) for name in "ab"
+            ]
+            await asyncio.sleep(0)
+            assert node.image is before and heard == []
+            await asyncio.gather(*creations)
+            assert [list(new.topics) for _, new, _ in heard] == [["a"], ["a", "b"]]
+            assert heard[0][0] is before and heard[1][0] is heard[0][1]
+            assert heard[1][1] is node.image
+            assert [isinstance(records[0], TopicRecord) for _, _, records in heard] == [True, True]
+
+        world.run(scenario())
+
+
+def test_validation_alone_changes_nothing() -> None:
+    with SimWorld(4) as world:
+        node = MetadataNode(world)
+
+        async def scenario() -> None:
+            await node.start()
+            before = node.image
+            [outcome] = await node.controller.create_topics([NewTopic("a", 2)], validate_only=True)
+            assert outcome.error is None and outcome.partition_count == 2
+            await node.controller.create_topics([NewTopic("b")])
+            [outcome] = await node.controller.create_partitions([NewPartitions("b", 2)], validate_only=True)
+            assert outcome.error is None
+            [changed] = await node.controller.incremental_alter_configs(
+                [retention("b", "1")], validate_only=True
+            )
+            assert changed.error is None
+            assert node.image.offset == before.offset + 2
+            assert len(node.image.topics["b"].partitions) == 1
+
+        world.run(scenario())
+
+
+def test_whoever_gives_up_waiting_does_not_take_the_change_back() -> None:
+    with SimWorld(5) as world:
+        node = MetadataNode(world)
+
+        async def scenario() -> None:
+            await node.start()
+            creation = asyncio.ensure_future(node.controller.create_topics([NewTopic("a")]))
+            await asyncio.sleep(0)
+            creation.cancel()
+            await node.controller.create_topics([NewTopic("b")])
+            assert sorted(node.image.topics) == ["a", "b"]
+
+        world.run(scenario())
+
+
+@pytest.mark.parametrize("how", STOPS)
+def test_snapshots_are_taken_and_the_log_after_them_replayed(how: Stop) -> None:
+    with SimWorld(how) as world:
+        node = MetadataNode(
+            world,
+            metadata_log_max_record_bytes_between_snapshots="2000",
+            metadata_max_retention_bytes="8000",
+        )
+
+        async def scenario() -> None:
+            await node.start()
+            disk = world.host(HOST).disk
+            oldest_kept = 0
+            for number in range(120):
+                await node.controller.create_topics([NewTopic(f"topic-{number}", 2)])
+                await node.controller.incremental_alter_configs([retention(f"topic-{number}", str(number))])
+                if number % 10 == 9:
+                    await node.controller.delete_topics([TopicRef(f"topic-{number - 5}")])
+                if number % 30 == 20:
+                    before = node.image
+                    await stop(node, how)
+                    snapshots = list_snapshots(disk, LOG_DIR)
+                    assert snapshots
+                    assert snapshots[-1].offset <= before.offset + 1
+                    assert snapshots[0].offset >= oldest_kept
+                    oldest_kept = snapshots[0].offset
+                    await node.restart()
+                    assert state(node.loaded) == state(before)
+            assert oldest_kept > 0
+            assert len(list_snapshots(disk, LOG_DIR)) < 5
+
+        world.run(scenario())
+
+
+def test_a_disk_that_cannot_sync_stops_the_node_and_nothing_half_done_is_answered() -> None:
+    with SimWorld(6) as world:
+        node = MetadataNode(world)
+
+        async def scenario() -> None:
+            await node.start()
+            await node.controller.create_topics([NewTopic("a")])
+            world.host(HOST).disk.fail("sync", errno.EIO)
+            with pytest.raises(StorageError, match="metadata log cannot be written"):
+                await node.controller.create_topics([NewTopic("b")])
+            assert len(node.failures) == 1
+            assert sorted(node.image.topics) == ["a"]
+            with pytest.raises(NotController):
+                await node.controller.create_topics([NewTopic("c")])
+            await stop(node, "shutdown")
+            await node.restart()
+            assert {"a"} <= set(node.loaded.topics) <= {"a", "b"}
+
+        world.run(scenario())
+
+
+def test_a_full_disk_fails_the_request_and_not_the_node() -> None:
+    with SimWorld(7) as world:
+        node = MetadataNode(world)
+
+        async def scenario() -> None:
+            await node.start()
+            world.host(HOST).disk.fail("append", errno.ENOSPC)
+            with pytest.raises(StorageError):
+                await node.controller.create_topics([NewTopic("a")])
+            assert node.failures == []
+            [outcome] = await node.controller.create_topics([NewTopic("a")])
+            assert outcome.error is None
+            await stop(node, "power")
+            await node.restart()
+            assert list(node.loaded.topics) == ["a"]
+
+        world.run(scenario())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_damage_to_what_was_on_disk_is_found_and_not_cut_away(seed: int) -> None:
+    with SimWorld(seed) as world:
+        node = MetadataNode(world)
+
+        async def scenario() -> None:
+            await node.start()
+            await some_changes(node)
+            await node.stop()
+            disk = world.host(HOST).disk
+            disk.restart()
+            path = f"{LOG_DIR}/00000000000000000000.log"
+            size = len(disk.read_file(path))
+            disk.corrupt(path, world.random("position").randrange(size // 4, size))
+            with pytest.raises(QuorumError, match=r"__cluster_metadata-0: .* restore"):
+                await node.restart()
+
+        world.run(scenario())
+
+
+@dataclass(frozen=True)
+class Command:
+    kind: Literal["create", "delete", "grow", "configure", "ids", "restart"]
+    topic: int
+    number: int
+
+
+commands = st.builds(
+    Command,
+    st.sampled_from(["create", "create", "delete", "grow", "configure", "ids", "restart"]),
+    st.integers(0, 4),
+    st.integers(0, 8),
+)
+
+
+async def carry_out(node: MetadataNode, command: Command) -> None:
+    controller, topic = node.controller, f"t.{command.topic}"
+    match command.kind:
+        case "create":
+            await controller.create_topics([NewTopic(topic, command.number)])
+        case "delete":
+            await controller.delete_topics([TopicRef(topic)])
+        case "grow":
+            await controller.create_partitions([NewPartitions(topic, command.number)])
+        case "configure":
+            await controller.incremental_alter_configs([retention(topic, str(command.number))])
+        case "ids":
+            await controller.allocate_producer_ids(1, node.broker_epoch)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(sequence=st.lists(commands, max_size=40), seed=st.integers(0, 2**32))
+def test_any_commands_with_any_restarts_between_them(sequence: Sequence[Command], seed: int) -> None:
+    """The image after replay is the image before, with snapshots at arbitrary places."""
+    with SimWorld(seed) as world:
+        node = MetadataNode(world, metadata_log_max_record_bytes_between_snapshots="700")
+
+        async def scenario() -> None:
+            await node.start()
+            for command in sequence:
+                if command.kind == "restart":
+                    before = node.image
+                    await stop(node, STOPS[command.number % 3])
+                    await node.restart()
+                    assert state(node.loaded) == state(before)
+                else:
+                    await carry_out(node, command)
+
+        world.run(scenario())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_power_cut_at_any_moment_keeps_what_was_answered_and_halves_nothing(seed: int) -> None:
+    with SimWorld(seed) as world:
+        node = MetadataNode(world, metadata_log_max_record_bytes_between_snapshots="700")
+        chance = world.random("commands")
+
+        async def client() -> None:
+            while True:
+                command = Command(
+                    chance.choice(["create", "create", "delete", "grow", "configure", "ids"]),
+                    chance.randrange(5),
+                    chance.randrange(1, 9),
+                )
+                await carry_out(node, command)
+
+        async def scenario() -> None:
+            await node.start()
+            for _ in range(6):
+                clients = [world.spawn(HOST, client()) for _ in range(3)]
+                world.crash_mid_operation(HOST, chance.randrange(1, 60))
+                await world.host(HOST).died.wait()
+                await asyncio.gather(*clients, return_exceptions=True)
+                possible = [node.image, *(pending.image for pending in node.controller._pending)]
+                await restart_at_last()
+                assert cluster(node.loaded) in map(cluster, possible)
+
+        async def restart_at_last() -> None:
+            """The power may go again while the node starts."""
+            if chance.random() < 0.5:
+                world.crash_mid_operation(HOST, chance.randrange(1, 30))
+            while not world.host(HOST).is_running:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await node.restart()
+
+        def cluster(image: MetadataImage) -> MetadataImage:
+            """Without the broker, which a start that was cut off may have registered anew."""
+            return replace(state(image), brokers={})
+
+        world.run(scenario())
