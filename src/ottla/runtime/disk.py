@@ -56,7 +56,7 @@ class Disk(Protocol):
     def read_file(self, path: str) -> bytes: ...
 
     def replace_file(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        """Readers see the old contents or the new, never a mixture, even after a crash."""
+        """Readers see the old contents or the new, never a mixture; with `sync`, even after a power cut."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -123,9 +123,10 @@ class PosixFile:
         return os.pread(self._fd, length, position)
 
     def view(self, position: int, length: int) -> ReadableBuffer:
-        if length < MMAP_BYTES_MIN:
-            return os.pread(self._fd, length, position)
         end = min(position + length, self.size)
+        # Judged by what there is, not by what was asked for: a reader at the end asks for megabytes too.
+        if end - position < MMAP_BYTES_MIN:
+            return os.pread(self._fd, length, position)
         mapped = self._map
         if mapped is None or len(mapped) < end:
             # Views already handed out keep the old mapping alive until they are sent.

@@ -22,6 +22,11 @@ class Listener(Protocol):
 
 
 class Network(Protocol):
+    @property
+    def host_name(self) -> str:
+        """What other machines call this one."""
+        ...
+
     async def listen(self, factory: ProtocolFactory, host: str, port: int) -> Listener: ...
 
     async def connect(
@@ -39,6 +44,10 @@ class AsyncioListener:
 
 
 class AsyncioNetwork:
+    @property
+    def host_name(self) -> str:
+        return socket.getfqdn()
+
     async def listen(self, factory: ProtocolFactory, host: str, port: int) -> AsyncioListener:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(factory, host or None, port, backlog=1024)

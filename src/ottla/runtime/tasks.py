@@ -50,25 +50,26 @@ class TaskScope:
     def __init__(self, name: str, on_failure: Callable[[str, BaseException], None]) -> None:
         self.name = name
         self._on_failure = on_failure
-        self._tasks: set[asyncio.Task[Any]] = set()
+        # A dict for its order: tasks are cancelled in the order they were started, in every run.
+        self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(coroutine, name=f"{self.name}/{name}")
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._finished)
         return task
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_failure(task.get_name(), error)
 
     async def close(self) -> None:
-        """Cancel what still runs and wait until it has ended."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
+        """Cancel what still runs and wait until it has ended, and what it started while ending, too."""
+        while self._tasks:
+            tasks = list(self._tasks)
+            for task in tasks:
+                task.cancel()
             await asyncio.wait(tasks)
 
 

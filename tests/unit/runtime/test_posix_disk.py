@@ -1,0 +1,154 @@
+"""PosixDisk on real files; that SimDisk behaves alike is tested in tests/sim."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from ottla.runtime.disk import IOV_MAX, MMAP_BYTES_MIN, DiskLocked, PosixDisk
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> str:
+    return str(tmp_path)
+
+
+def test_append_gathers_all_buffers(directory: str) -> None:
+    file = PosixDisk().open(f"{directory}/f", create=True)
+    file.append([b"ab", bytearray(b"cd"), memoryview(b"xef")[1:]])
+    file.append([b"g"])
+    assert file.size == 7
+    assert file.read(0, 100) == b"abcdefg"
+    assert file.read(5, 1) == b"f"
+    assert file.read(7, 1) == b""
+    file.close()
+
+
+def test_append_takes_more_buffers_than_one_call_can(directory: str) -> None:
+    file = PosixDisk().open(f"{directory}/f", create=True)
+    file.append([bytes([number % 251]) for number in range(IOV_MAX + 5)])
+    assert file.size == IOV_MAX + 5
+    assert file.read(IOV_MAX, 2) == bytes([IOV_MAX % 251, (IOV_MAX + 1) % 251])
+    file.close()
+
+
+def test_append_finishes_a_short_write(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real_write = os.write
+
+    def short_writev(fd: int, buffers: list[bytes]) -> int:
+        return real_write(fd, b"".join(buffers)[:4])
+
+    monkeypatch.setattr(os, "writev", short_writev)
+    monkeypatch.setattr(os, "write", lambda fd, data: real_write(fd, bytes(data)[:2]))
+    file = PosixDisk().open(f"{directory}/f", create=True)
+    file.append([b"abc", b"def", b"", b"ghi"])
+    assert file.read(0, 100) == b"abcdefghi"
+    assert file.size == 9
+    file.close()
+
+
+def test_a_failed_append_leaves_the_file_as_it_was(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = PosixDisk()
+    file = disk.open(f"{directory}/f", create=True)
+    file.append([b"kept"])
+    real_write = os.write
+
+    def disk_full(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "disk full")
+
+    monkeypatch.setattr(os, "writev", lambda fd, buffers: real_write(fd, buffers[0]))
+    monkeypatch.setattr(os, "write", disk_full)
+    with pytest.raises(OSError, match="disk full"):
+        file.append([b"half", b"never"])
+    monkeypatch.undo()
+    assert file.size == 4
+    assert disk.read_file(f"{directory}/f") == b"kept"
+    file.append([b"!"])
+    assert file.read(0, 100) == b"kept!"
+    file.close()
+
+
+def test_large_views_are_mapped_and_see_later_appends(directory: str) -> None:
+    file = PosixDisk().open(f"{directory}/f", create=True)
+    first = os.urandom(MMAP_BYTES_MIN)
+    file.append([first])
+    early = file.view(0, MMAP_BYTES_MIN)
+    assert isinstance(early, memoryview)
+    second = os.urandom(MMAP_BYTES_MIN)
+    file.append([second])
+    assert file.view(MMAP_BYTES_MIN, MMAP_BYTES_MIN) == second
+    assert file.view(10, 10**9) == (first + second)[10:]
+    file.close()
+    assert early == first
+
+
+def test_views_at_the_end_are_copies_however_much_was_asked_for(directory: str) -> None:
+    file = PosixDisk().open(f"{directory}/f", create=True)
+    assert file.view(0, 10**6) == b""
+    file.append([bytes(2 * MMAP_BYTES_MIN), b"end"])
+    tail = file.view(2 * MMAP_BYTES_MIN, 10**6)
+    assert isinstance(tail, bytes)
+    assert tail == b"end"
+    assert file.view(file.size, 10**6) == b""
+    assert file.view(file.size + 5, 10**6) == b""
+    file.close()
+
+
+def test_truncate_then_append(directory: str) -> None:
+    file = PosixDisk().open(f"{directory}/f", create=True)
+    file.append([bytes(3 * MMAP_BYTES_MIN)])
+    file.view(0, 3 * MMAP_BYTES_MIN)
+    file.truncate(2)
+    file.append([b"x" * 2 * MMAP_BYTES_MIN])
+    file.sync()
+    assert file.size == 2 + 2 * MMAP_BYTES_MIN
+    assert file.view(0, 10**9) == b"\0\0" + b"x" * 2 * MMAP_BYTES_MIN
+    file.close()
+    file.close()
+
+
+def test_open_finds_the_size_and_missing_files_are_errors(directory: str) -> None:
+    disk = PosixDisk()
+    with pytest.raises(FileNotFoundError):
+        disk.open(f"{directory}/f")
+    disk.replace_file(f"{directory}/f", b"12345")
+    file = disk.open(f"{directory}/f")
+    assert file.size == 5
+    file.close()
+
+
+def test_replace_file_leaves_nothing_else_behind(directory: str) -> None:
+    disk = PosixDisk()
+    disk.replace_file(f"{directory}/f", b"old")
+    disk.replace_file(f"{directory}/f", b"new", sync=False)
+    assert disk.read_file(f"{directory}/f") == b"new"
+    assert disk.list_dir(directory) == ["f"]
+
+
+def test_a_lock_has_one_holder(directory: str) -> None:
+    disk = PosixDisk()
+    lock = disk.lock(f"{directory}/.lock")
+    with pytest.raises(DiskLocked):
+        disk.lock(f"{directory}/.lock")
+    lock.release()
+    disk.lock(f"{directory}/.lock").release()
+
+
+def test_directories(directory: str) -> None:
+    disk = PosixDisk()
+    disk.make_dirs(f"{directory}/a/b")
+    disk.make_dirs(f"{directory}/a/b")
+    for name in ("z", "m", "c"):
+        disk.replace_file(f"{directory}/a/b/{name}", name.encode())
+    assert disk.list_dir(f"{directory}/a/b") == ["c", "m", "z"]
+    disk.remove(f"{directory}/a/b/m")
+    disk.rename(f"{directory}/a", f"{directory}/moved")
+    disk.sync_dir(directory)
+    assert disk.list_dir(f"{directory}/moved/b") == ["c", "z"]
+    assert not disk.exists(f"{directory}/a")
+    disk.remove_tree(f"{directory}/moved")
+    disk.remove_tree(f"{directory}/moved")
+    assert disk.list_dir(directory) == []
