@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ottla.config import BrokerConfig
     from ottla.controller.controller import Controller
+    from ottla.coordinator.producer_ids import ProducerIds
     from ottla.replication.manager import ReplicaManager
     from ottla.replication.sessions import FetchSessions
     from ottla.runtime import Runtime
@@ -24,7 +25,7 @@ class Broker:
     replicas: ReplicaManager
     fetch_sessions: FetchSessions
     controller: Controller
-    advertised: tuple[str, int] = ("localhost", 9092)
+    producer_ids: ProducerIds
 
 
 @dataclass(slots=True)
@@ -35,4 +36,4 @@ class RequestContext:
     correlation_id: int
     client_id: str | None
     client_address: str
-    listener: str = "PLAINTEXT"
+    listener: str

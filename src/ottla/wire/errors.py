@@ -71,6 +71,10 @@ class UnknownProducerId(KafkaError):
     code = ErrorCode.unknown_producer_id
 
 
+class InvalidTxnState(KafkaError):
+    code = ErrorCode.invalid_txn_state
+
+
 class UnknownTopicOrPartition(KafkaError):
     code = ErrorCode.unknown_topic_or_partition
 
@@ -103,6 +107,10 @@ class TopicAlreadyExists(KafkaError):
     code = ErrorCode.topic_already_exists
 
 
+class TopicDeletionDisabled(KafkaError):
+    code = ErrorCode.topic_deletion_disabled
+
+
 class InvalidPartitions(KafkaError):
     code = ErrorCode.invalid_partitions
 
@@ -125,6 +133,14 @@ class InvalidRequest(KafkaError):
 
 class NotController(KafkaError):
     code = ErrorCode.not_controller
+
+
+class StaleBrokerEpoch(KafkaError):
+    code = ErrorCode.stale_broker_epoch
+
+
+class BrokerIdNotRegistered(KafkaError):
+    code = ErrorCode.broker_id_not_registered
 
 
 class PolicyViolation(KafkaError):

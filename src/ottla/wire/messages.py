@@ -61,7 +61,8 @@ def codec(api_key: int, version: int) -> Codec:
     is_newest = version == newest_version(api_key)
 
     def read(frame: memoryview, at: int) -> Any:
-        request, _ = read_entity(frame, at)
+        # kio refuses writable buffers; it copies what it reads, so the frame may be reused afterwards.
+        request, _ = read_entity(frame.toreadonly(), at)
         if is_newest:
             return request
         widened = _widen(request, newest_module)

@@ -1,0 +1,85 @@
+"""ApiVersions, versions 0 to 4: which APIs in which versions this broker accepts, and its features.
+
+Exactly the registry is advertised, with one exception: Produce from version 0 although only 3 and later are
+accepted, because librdkafka infers the broker's age from it (KAFKA-18659). A version we do not know is
+answered, not refused: version 0 of the response with UNSUPPORTED_VERSION and the range of ApiVersions itself,
+so that the client can ask again (KIP-511).
+
+v1 throttle time · v3 flexible, client software name and version (validated, KIP-511), features (KIP-584)
+v4 also features whose lowest level is 0 (older clients cannot read them, KAFKA-17492)
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from kio.schema.api_versions.v4.request import ApiVersionsRequest
+from kio.schema.api_versions.v4.response import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from kio.static.primitive import i16, i64
+
+from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.registry import REGISTRY, handles
+from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.metadata.features import FEATURES
+from ottla.wire.api import ApiKey
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import codec
+
+SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+@handles(ApiKey.API_VERSIONS, 0, 4)
+def api_versions(broker: Broker, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    if context.version >= 3 and not (
+        SOFTWARE.fullmatch(request.client_software_name)
+        and SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return _failure(ErrorCode.invalid_request, ())
+    image = broker.controller.image
+    return ApiVersionsResponse(
+        error_code=ErrorCode.none,
+        api_keys=_advertised(),
+        throttle_time=NOT_THROTTLED,
+        supported_features=tuple(
+            SupportedFeatureKey(
+                name=feature.name, min_version=i16(feature.level_min), max_version=i16(feature.level_max)
+            )
+            for feature in FEATURES
+            if feature.level_min > 0 or context.version >= 4
+        ),
+        finalized_features_epoch=i64(image.offset),
+        finalized_features=tuple(
+            FinalizedFeatureKey(name=name, max_version_level=i16(level), min_version_level=i16(level))
+            for name, level in sorted(image.features.items())
+            if level > 0
+        ),
+    )
+
+
+@cache
+def unsupported_version_response() -> bytes:
+    """The body that answers an ApiVersions request of an unknown version, whatever that version is."""
+    own = tuple(entry for entry in _advertised() if int(entry.api_key) == ApiKey.API_VERSIONS)
+    return codec(ApiKey.API_VERSIONS, 0).write(_failure(ErrorCode.unsupported_version, own))
+
+
+def _failure(error: ErrorCode, api_keys: tuple[ApiVersion, ...]) -> ApiVersionsResponse:
+    return ApiVersionsResponse(error_code=error, api_keys=api_keys, throttle_time=NOT_THROTTLED)
+
+
+@cache
+def _advertised() -> tuple[ApiVersion, ...]:
+    return tuple(
+        ApiVersion(
+            api_key=i16(key),
+            min_version=i16(0 if key == ApiKey.PRODUCE else api.min_version),
+            max_version=i16(api.max_version),
+        )
+        for key, api in sorted(REGISTRY.items())
+    )

@@ -1,0 +1,204 @@
+"""DescribeConfigs (versions 1 to 4), AlterConfigs (0 to 2), IncrementalAlterConfigs (0 to 1),
+ListConfigResources (0 to 1): the settings of topics and brokers.
+
+A broker describes itself: the resource's name is its id, or empty for what is set for the whole cluster.
+The controller checks and stores changes, resource by resource. AlterConfigs replaces everything that was set;
+IncrementalAlterConfigs changes single keys (0 set, 1 delete, 2 append to a list, 3 subtract from a list).
+
+DescribeConfigs: v1 sources and synonyms (KIP-226) · v3 types and documentation (KIP-569) · v4 flexible
+AlterConfigs: v2 flexible · IncrementalAlterConfigs: v1 flexible
+ListConfigResources: v0 client metrics only (there are none) · v1 every resource type (KIP-1142)
+"""
+
+from __future__ import annotations
+
+from kio.schema.alter_configs.v2.request import AlterConfigsRequest
+from kio.schema.alter_configs.v2.response import AlterConfigsResourceResponse, AlterConfigsResponse
+from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
+from kio.schema.describe_configs.v4.response import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from kio.schema.incremental_alter_configs.v1 import response as incremental
+from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest
+from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest
+from kio.schema.list_config_resources.v1.response import ConfigResource, ListConfigResourcesResponse
+from kio.static.primitive import i8
+
+from ottla.config import ConfigEntry, describe_topic
+from ottla.controller.configs import ConfigChange, ConfigOutcome, ResourceChanges, ResourceConfigs
+from ottla.controller.topic_names import check_name
+from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.nodes import nodes_on
+from ottla.handlers.outcome import error_code, error_message
+from ottla.handlers.registry import handles
+from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.metadata.image import ResourceType
+from ottla.wire.api import ApiKey
+from ottla.wire.errors import ErrorCode, InvalidRequest, KafkaError, UnknownTopicOrPartition
+
+
+@handles(ApiKey.DESCRIBE_CONFIGS, 1, 4)
+def describe_configs(
+    broker: Broker, context: RequestContext, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    def describe(resource: DescribeConfigsResource) -> DescribeConfigsResult:
+        error: KafkaError | None = None
+        entries: list[ConfigEntry] = []
+        try:
+            entries = _entries(broker, resource)
+        except KafkaError as raised:
+            error = raised
+        return DescribeConfigsResult(
+            error_code=error_code(error),
+            error_message=error_message(error),
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            configs=tuple(
+                _described(entry, request.include_synonyms, request.include_documentation)
+                for entry in entries
+            ),
+        )
+
+    return DescribeConfigsResponse(
+        throttle_time=NOT_THROTTLED, results=tuple(describe(resource) for resource in request.resources)
+    )
+
+
+def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    # An empty list of keys means all of them, as null does.
+    names = resource.configuration_keys or None
+    name = resource.resource_name
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            check_name(name)
+            image = broker.controller.image
+            if name not in image.topics:
+                raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
+            return describe_topic(broker.config, image.config(ResourceType.TOPIC, name), names)
+        case ResourceType.BROKER if not name:
+            return broker.config.describe_cluster_default(names)
+        case ResourceType.BROKER:
+            if name != str(broker.node_id):
+                raise InvalidRequest(
+                    f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}"
+                )
+            return broker.config.describe(names)
+        case other:
+            raise InvalidRequest(f"Configs of resource type {other} are not supported.")
+
+
+def _described(
+    entry: ConfigEntry, with_synonyms: bool, with_documentation: bool
+) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=i8(entry.source),
+        is_sensitive=entry.sensitive,
+        synonyms=tuple(
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=i8(synonym.source))
+            for synonym in (entry.synonyms if with_synonyms else ())
+        ),
+        config_type=i8(entry.type),
+        documentation=entry.documentation if with_documentation else None,
+    )
+
+
+@handles(ApiKey.ALTER_CONFIGS, 0, 2)
+async def alter_configs(
+    broker: Broker, context: RequestContext, request: AlterConfigsRequest
+) -> AlterConfigsResponse:
+    resources = [
+        ResourceConfigs(
+            resource.resource_type,
+            resource.resource_name,
+            tuple((config.name, config.value) for config in resource.configs),
+        )
+        for resource in request.resources
+    ]
+    try:
+        outcomes = await broker.controller.alter_configs(resources, validate_only=request.validate_only)
+    except KafkaError as error:
+        outcomes = [ConfigOutcome(r.resource_type, r.resource_name, error) for r in resources]
+    return AlterConfigsResponse(
+        throttle_time=NOT_THROTTLED,
+        responses=tuple(
+            AlterConfigsResourceResponse(
+                error_code=error_code(outcome.error),
+                error_message=error_message(outcome.error),
+                resource_type=i8(outcome.resource_type),
+                resource_name=outcome.resource_name,
+            )
+            for outcome in outcomes
+        ),
+    )
+
+
+@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1)
+async def incremental_alter_configs(
+    broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest
+) -> incremental.IncrementalAlterConfigsResponse:
+    resources = [
+        ResourceChanges(
+            resource.resource_type,
+            resource.resource_name,
+            tuple(ConfigChange(c.name, c.config_operation, c.value) for c in resource.configs),
+        )
+        for resource in request.resources
+    ]
+    try:
+        outcomes = await broker.controller.incremental_alter_configs(
+            resources, validate_only=request.validate_only
+        )
+    except KafkaError as error:
+        outcomes = [ConfigOutcome(r.resource_type, r.resource_name, error) for r in resources]
+    return incremental.IncrementalAlterConfigsResponse(
+        throttle_time=NOT_THROTTLED,
+        responses=tuple(
+            incremental.AlterConfigsResourceResponse(
+                error_code=error_code(outcome.error),
+                error_message=error_message(outcome.error),
+                resource_type=i8(outcome.resource_type),
+                resource_name=outcome.resource_name,
+            )
+            for outcome in outcomes
+        ),
+    )
+
+
+@handles(ApiKey.LIST_CONFIG_RESOURCES, 0, 1)
+def list_config_resources(
+    broker: Broker, context: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    known = (
+        {int(kind) for kind in ResourceType} if context.version > 0 else {int(ResourceType.CLIENT_METRICS)}
+    )
+    wanted = set(map(int, request.resource_types)) or known
+    if not wanted <= known:
+        return ListConfigResourcesResponse(
+            throttle_time=NOT_THROTTLED, error_code=ErrorCode.unsupported_version, config_resources=()
+        )
+    return ListConfigResourcesResponse(
+        throttle_time=NOT_THROTTLED,
+        error_code=ErrorCode.none,
+        config_resources=tuple(
+            ConfigResource(resource_name=name, resource_type=i8(resource_type))
+            for resource_type in sorted(wanted)
+            for name in _resources(broker, context, resource_type)
+        ),
+    )
+
+
+def _resources(broker: Broker, context: RequestContext, resource_type: int) -> list[str]:
+    image = broker.controller.image
+    match resource_type:
+        case ResourceType.TOPIC:
+            return sorted(image.topics)
+        case ResourceType.BROKER:
+            return [str(broker_id) for broker_id in nodes_on(image, context.listener)]
+        case _:
+            return sorted(name for kind, name in image.configs if kind == resource_type)

@@ -1,0 +1,72 @@
+"""DeleteRecords, versions 0 to 2: forget everything before an offset.
+
+Offset -1 means the high watermark. The answer is the partition's low watermark, the smallest offset still
+readable on any replica. Refused for offsets beyond the high watermark, for internal topics, and where
+cleanup.policy is compact without delete. The time-out only matters once there are followers to wait for.
+
+v1 same as v0 · v2 flexible
+"""
+
+from __future__ import annotations
+
+from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsRequest
+from kio.schema.delete_records.v2.response import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from kio.static.primitive import i64
+
+from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.internal_topics import INTERNAL_TOPICS
+from ottla.handlers.registry import handles
+from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.wire.api import ApiKey
+from ottla.wire.errors import ErrorCode, InvalidTopic, KafkaError, OffsetOutOfRange, PolicyViolation
+
+HIGH_WATERMARK = -1
+NO_LOW_WATERMARK = i64(-1)
+
+
+@handles(ApiKey.DELETE_RECORDS, 0, 2)
+def delete_records(
+    broker: Broker, context: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        throttle_time=NOT_THROTTLED,
+        topics=tuple(
+            DeleteRecordsTopicResult(
+                name=topic.name, partitions=tuple(_delete(broker, topic.name, p) for p in topic.partitions)
+            )
+            for topic in request.topics
+        ),
+    )
+
+
+def _delete(broker: Broker, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    try:
+        low_watermark = i64(_delete_before(broker, topic, asked.partition_index, asked.offset))
+        error = ErrorCode.none
+    except KafkaError as refused:
+        low_watermark, error = NO_LOW_WATERMARK, refused.code
+    return DeleteRecordsPartitionResult(
+        partition_index=asked.partition_index, low_watermark=low_watermark, error_code=error
+    )
+
+
+def _delete_before(broker: Broker, topic: str, index: int, offset: int) -> int:
+    partition = broker.replicas.partition(topic, index)
+    if topic in INTERNAL_TOPICS:
+        raise InvalidTopic(f"Cannot delete records of internal topic {topic}")
+    config = partition.log.config
+    if config.cleanup_compact and not config.cleanup_delete:
+        raise PolicyViolation(f"{topic}-{index} is compacted only; add delete to its cleanup.policy first")
+    if offset == HIGH_WATERMARK:
+        offset = partition.high_watermark
+    if not 0 <= offset <= partition.high_watermark:
+        raise OffsetOutOfRange(
+            f"{topic}-{index}: offset {offset} is not between 0 and the high watermark "
+            f"{partition.high_watermark}"
+        )
+    partition.log.delete_records_before(offset)
+    return partition.log_start_offset

@@ -1,0 +1,57 @@
+"""OffsetForLeaderEpoch, versions 2 to 4: where a leader's reign ended in the log.
+
+Consumers ask it after a leader change to notice that what they read was truncated (KIP-320), followers to
+find where their log diverges. The answer is the largest known epoch not above the one asked for and the
+offset after its last record; -1 and -1 if there is none.
+
+v2 current leader epoch for fencing, throttle time · v3 replica id · v4 flexible
+"""
+
+from __future__ import annotations
+
+from kio.schema.offset_for_leader_epoch.v4.request import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+)
+from kio.schema.offset_for_leader_epoch.v4.response import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from kio.static.primitive import i32, i64
+
+from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.registry import handles
+from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.wire.api import ApiKey
+from ottla.wire.errors import ErrorCode, KafkaError
+
+
+@handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4)
+def offset_for_leader_epoch(
+    broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        throttle_time=NOT_THROTTLED,
+        topics=tuple(
+            OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=tuple(_answer(broker, topic.topic, p) for p in topic.partitions)
+            )
+            for topic in request.topics
+        ),
+    )
+
+
+def _answer(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        partition = broker.replicas.partition(topic, asked.partition)
+        partition.check_leader_epoch(asked.current_leader_epoch)
+        epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
+    except KafkaError as error:
+        return EpochEndOffset(error_code=error.code, partition=asked.partition)
+    return EpochEndOffset(
+        error_code=ErrorCode.none,
+        partition=asked.partition,
+        leader_epoch=i32(epoch),
+        end_offset=i64(end_offset),
+    )

@@ -1,0 +1,113 @@
+"""ListOffsets, versions 1 to 11: the offset at a position in time.
+
+Positions: -2 earliest, -1 latest (high watermark, or last stable offset for read_committed), -3 the record
+with the largest timestamp, -4 earliest on local disk (= earliest: there is no tiered storage), -5 latest in
+tiered storage and -6 earliest not yet uploaded (-1 without tiered storage), and else the first record with at
+least that timestamp. A position nothing matches gives offset -1. A partition named twice is refused.
+
+v2 isolation level, throttle time · v4 leader epochs · v5 OFFSET_NOT_AVAILABLE · v6 flexible · v7 position -3
+v8 -4 · v9 -5 · v10 time-out for tiered storage (ignored) · v11 -6
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest
+from kio.schema.list_offsets.v11.response import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kio.static.primitive import i32, i64
+
+from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.registry import handles
+from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.log.types import TimestampOffset
+from ottla.replication.partition import Partition
+from ottla.wire.api import ApiKey
+from ottla.wire.errors import ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+FIRST_VERSION_OF_POSITION = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+
+CONSUMER = -1
+READ_COMMITTED = 1
+NOWHERE = TimestampOffset(-1, -1, -1)
+
+
+@handles(ApiKey.LIST_OFFSETS, 1, 11)
+def list_offsets(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    times_named: Counter[tuple[str, int]] = Counter(
+        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+    )
+
+    def answer(topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        try:
+            if times_named[topic, asked.partition_index] > 1:
+                raise InvalidRequest(f"Partition {topic}-{asked.partition_index} is named twice")
+            if asked.timestamp < 0 and context.version < FIRST_VERSION_OF_POSITION.get(
+                asked.timestamp, 2**15
+            ):
+                raise UnsupportedVersion(f"Position {asked.timestamp} needs a newer ListOffsets version")
+            partition = broker.replicas.partition(topic, asked.partition_index)
+            partition.check_leader_epoch(asked.current_leader_epoch)
+            found = _find(partition, asked.timestamp, _readable_end(partition, request))
+        except KafkaError as error:
+            return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
+        return ListOffsetsPartitionResponse(
+            partition_index=asked.partition_index,
+            error_code=ErrorCode.none,
+            timestamp=i64(found.timestamp_ms),
+            offset=i64(found.offset),
+            leader_epoch=i32(found.leader_epoch),
+        )
+
+    return ListOffsetsResponse(
+        throttle_time=NOT_THROTTLED,
+        topics=tuple(
+            ListOffsetsTopicResponse(
+                name=topic.name, partitions=tuple(answer(topic.name, asked) for asked in topic.partitions)
+            )
+            for topic in request.topics
+        ),
+    )
+
+
+def _readable_end(partition: Partition, request: ListOffsetsRequest) -> int:
+    """Consumers see what is committed; replicas and debugging tools see everything."""
+    if request.replica_id != CONSUMER:
+        return partition.log.next_offset
+    if request.isolation_level == READ_COMMITTED:
+        return partition.last_stable_offset
+    return partition.high_watermark
+
+
+def _find(partition: Partition, position: int, end: int) -> TimestampOffset:
+    log = partition.log
+    match position:
+        case -1:
+            return TimestampOffset(-1, end, partition.leader_epoch)
+        case -2 | -4:
+            return TimestampOffset(-1, log.start_offset, log.epoch_at(log.start_offset))
+        case -3:
+            found = log.max_timestamp_offset()
+            return found if found is not None and found.offset < end else NOWHERE
+        case -5 | -6:
+            return NOWHERE
+        case _:
+            return log.offset_for_timestamp(position, end) or NOWHERE

@@ -1,0 +1,205 @@
+"""Metadata, versions 0 to 13: the brokers, and topics with the leader and replicas of each partition.
+
+Topics are asked for by name, by id, or all of them. Names that do not exist are created on the way if
+auto.create.topics.enable and the request allow it; unlike Apache Kafka, which answers before the topic exists
+and lets the client ask again, the answer waits for the topic and has it. Internal topics are never created
+like this. The controller named is always the broker that answers: every broker takes controller requests.
+
+v1 null for all topics (v0: empty list), racks, controller id, internal flag · v2 cluster id
+v3 throttle time · v4 the client may forbid creation · v5 offline replicas · v6 LISTENER_NOT_FOUND where it
+was LEADER_NOT_AVAILABLE · v7 leader epochs · v8 authorized operations (KIP-430) · v9 flexible · v10 topic ids
+v11 no more cluster operations · v12 topics by id (v10 and v11 refuse them) · v13 top-level error code
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+from uuid import UUID
+
+from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
+from kio.schema.metadata.v13.response import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kio.schema.types import BrokerId, TopicName
+from kio.static.primitive import i32
+
+from ottla.controller.topic_names import CLUSTER_METADATA_TOPIC, check_name
+from ottla.controller.topics import NewTopic
+from ottla.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.internal_topics import INTERNAL_TOPICS
+from ottla.handlers.nodes import nodes_on
+from ottla.handlers.registry import handles
+from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
+from ottla.wire.api import ApiKey
+from ottla.wire.errors import ErrorCode, InvalidTopic, KafkaError, TopicAlreadyExists
+from ottla.wire.upgrades import ClusterOperationsMetadataRequest
+
+FIRST_WITH_LISTENER_NOT_FOUND = 6
+FIRST_WITH_TOPICS_BY_ID = 12
+NO_LEADER = -1
+
+# Domain values are plain ints: wrapping each in kio's checked types would double the cost of a large answer.
+_partition_response = cast("Callable[..., MetadataResponsePartition]", MetadataResponsePartition)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOperationsMetadataResponse(MetadataResponse):
+    """With the field that only versions 8 to 10 have, and whose writers look for."""
+
+    cluster_authorized_operations: i32 = field(metadata={"kafka_type": "int32"}, default=NOT_ASKED)
+
+
+@handles(ApiKey.METADATA, 0, 13)
+async def metadata(broker: Broker, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    wanted = request.topics
+    if wanted is None:
+        view = _View(broker, context, request)
+        return view.response([view.topic(topic) for topic in view.image.topics.values()])
+    if context.version < FIRST_WITH_TOPICS_BY_ID and any(t.name is None or t.topic_id for t in wanted):
+        refused = [_failed_topic(ErrorCode.invalid_request, t.name or "", t.topic_id) for t in wanted]
+        return _View(broker, context, request).response(refused)
+    errors = await _create_missing(broker, request)
+    view = _View(broker, context, request)
+    # As Apache Kafka does, answer once for a topic that is named twice.
+    return view.response([view.answer(asked, errors) for asked in dict.fromkeys(wanted)])
+
+
+async def _create_missing(broker: Broker, request: MetadataRequest) -> dict[str, KafkaError]:
+    """Create what may be created; the reasons, where there are any, why other names stay missing."""
+    existing = broker.controller.image.topics
+    may_create = request.allow_auto_topic_creation and broker.config.boolean("auto.create.topics.enable")
+    errors: dict[str, KafkaError] = {}
+    creatable: dict[str, NewTopic] = {}
+    for asked in request.topics or ():
+        name = asked.name
+        if asked.topic_id is not None or name is None or name in existing:
+            continue
+        try:
+            check_name(name)
+        except InvalidTopic as error:
+            errors[name] = error
+            continue
+        if may_create and name not in INTERNAL_TOPICS and name != CLUSTER_METADATA_TOPIC:
+            creatable[name] = NewTopic(name)
+    if creatable:
+        try:
+            outcomes = await broker.controller.create_topics(list(creatable.values()), validate_only=False)
+        except KafkaError as error:
+            return errors | dict.fromkeys(creatable, error)
+        # Another request may have been faster; then the topic is there, which is all that was wanted.
+        errors |= {
+            outcome.name: outcome.error
+            for outcome in outcomes
+            if outcome.name is not None
+            and outcome.error is not None
+            and not isinstance(outcome.error, TopicAlreadyExists)
+        }
+    return errors
+
+
+class _View:
+    """The cluster at one moment, as one request gets to see it."""
+
+    def __init__(self, broker: Broker, context: RequestContext, request: MetadataRequest) -> None:
+        self.image: MetadataImage = broker.controller.image
+        self._broker = broker
+        self._request = request
+        self._nodes = nodes_on(self.image, context.listener)
+        self._alive = {node.id: node for node in self._nodes.values() if not node.fenced}
+        self._only_alive_replicas = context.version == 0
+        self._listener_error = (
+            ErrorCode.listener_not_found
+            if context.version >= FIRST_WITH_LISTENER_NOT_FOUND
+            else ErrorCode.leader_not_available
+        )
+        self._operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+
+    def response(self, topics: Sequence[MetadataResponseTopic]) -> ClusterOperationsMetadataResponse:
+        request = self._request
+        cluster_operations_asked = (
+            isinstance(request, ClusterOperationsMetadataRequest)
+            and request.include_cluster_authorized_operations
+        )
+        return ClusterOperationsMetadataResponse(
+            throttle_time=NOT_THROTTLED,
+            brokers=tuple(
+                MetadataResponseBroker(
+                    node_id=BrokerId(node.id), host=node.host, port=i32(node.port), rack=node.rack
+                )
+                for node in self._alive.values()
+            ),
+            cluster_id=self._broker.cluster_id,
+            controller_id=BrokerId(self._broker.node_id),
+            topics=tuple(topics),
+            error_code=ErrorCode.none,
+            cluster_authorized_operations=CLUSTER_OPERATIONS if cluster_operations_asked else NOT_ASKED,
+        )
+
+    def answer(self, asked: MetadataRequestTopic, errors: Mapping[str, KafkaError]) -> MetadataResponseTopic:
+        if asked.topic_id is not None:
+            topic = self.image.topic_by_id(asked.topic_id)
+            if topic is None:
+                return _failed_topic(ErrorCode.unknown_topic_id, None, asked.topic_id)
+            return self.topic(topic)
+        if asked.name is None:
+            return _failed_topic(ErrorCode.invalid_request, None, None)
+        topic = self.image.topics.get(asked.name)
+        if topic is not None:
+            return self.topic(topic)
+        error = errors.get(asked.name)
+        code = ErrorCode.unknown_topic_or_partition if error is None else error.code
+        return _failed_topic(code, asked.name, None, self._operations)
+
+    def topic(self, topic: TopicImage) -> MetadataResponseTopic:
+        partition = self._partition
+        return MetadataResponseTopic(
+            error_code=ErrorCode.none,
+            name=TopicName(topic.name),
+            topic_id=topic.id,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            partitions=tuple([partition(index, state) for index, state in enumerate(topic.partitions)]),
+            topic_authorized_operations=self._operations,
+        )
+
+    def _partition(self, index: int, state: PartitionImage) -> MetadataResponsePartition:
+        alive = self._alive
+        leader, replicas, isr = state.leader, state.replicas, state.isr
+        error = ErrorCode.none
+        if leader not in self._nodes:
+            known = leader in self.image.brokers
+            error = self._listener_error if known else ErrorCode.leader_not_available
+            leader = NO_LEADER
+        if self._only_alive_replicas:
+            replicas = tuple(replica for replica in replicas if replica in alive)
+            isr = tuple(replica for replica in isr if replica in alive)
+            if error is ErrorCode.none and (replicas != state.replicas or isr != state.isr):
+                error = ErrorCode.replica_not_available
+        return _partition_response(
+            error_code=error,
+            partition_index=index,
+            leader_id=leader,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=replicas,
+            isr_nodes=isr,
+            offline_replicas=tuple([replica for replica in state.replicas if replica not in alive]),
+        )
+
+
+def _failed_topic(
+    error: ErrorCode, name: str | None, topic_id: UUID | None, operations: i32 = NOT_ASKED
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=error,
+        name=None if name is None else TopicName(name),
+        topic_id=topic_id,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=(),
+        topic_authorized_operations=operations,
+    )

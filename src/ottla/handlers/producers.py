@@ -1,0 +1,69 @@
+"""DescribeProducers, version 0: which idempotent and transactional producers a partition knows (KIP-664).
+
+A tool finds hanging transactions with it: `current_txn_start_offset` is where the one still open began, -1
+where none is.
+"""
+
+from __future__ import annotations
+
+from kio.schema.describe_producers.v0.request import DescribeProducersRequest
+from kio.schema.describe_producers.v0.response import (
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from kio.schema.types import ProducerId
+from kio.static.primitive import i32, i64
+
+from ottla.controller.topic_names import check_name
+from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.outcome import error_code, error_message
+from ottla.handlers.registry import handles
+from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.log.producers import Producer
+from ottla.wire.api import ApiKey
+from ottla.wire.errors import KafkaError
+
+
+@handles(ApiKey.DESCRIBE_PRODUCERS, 0, 0)
+def describe_producers(
+    broker: Broker, context: RequestContext, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        throttle_time=NOT_THROTTLED,
+        topics=tuple(
+            TopicResponse(
+                name=topic.name,
+                partitions=tuple(_partition(broker, topic.name, index) for index in topic.partition_indexes),
+            )
+            for topic in request.topics
+        ),
+    )
+
+
+def _partition(broker: Broker, topic: str, index: i32) -> PartitionResponse:
+    error: KafkaError | None = None
+    producers: list[Producer] = []
+    try:
+        check_name(topic)
+        active = broker.replicas.partition(topic, index).log.producers.active
+        producers = sorted(active.values(), key=lambda producer: producer.producer_id)
+    except KafkaError as raised:
+        error = raised
+    return PartitionResponse(
+        partition_index=index,
+        error_code=error_code(error),
+        error_message=error_message(error),
+        active_producers=tuple(
+            ProducerState(
+                producer_id=ProducerId(producer.producer_id),
+                producer_epoch=i32(producer.epoch),
+                last_sequence=i32(producer.last_sequence),
+                last_timestamp=i64(producer.last_timestamp),
+                coordinator_epoch=i32(producer.coordinator_epoch),
+                current_txn_start_offset=i64(producer.transaction_first_offset),
+            )
+            for producer in producers
+        ),
+    )

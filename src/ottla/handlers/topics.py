@@ -1,0 +1,157 @@
+"""CreateTopics (versions 2 to 7), DeleteTopics (1 to 6), CreatePartitions (0 to 3): topics come, grow and go.
+
+The controller decides and answers item by item; a topic named twice in one request is refused both times.
+Answers wait until the change is committed and the partitions are there, at most for the request's time-out.
+
+CreateTopics: v4 -1 for the broker's default number of partitions and replicas · v5 flexible, the answer has
+the topic's numbers and effective configuration (KIP-525) · v6 quota error code · v7 topic id
+DeleteTopics: v3 TOPIC_DELETION_DISABLED (before: INVALID_REQUEST) where delete.topic.enable is false
+v4 flexible · v5 error messages · v6 topics by id (KIP-516)
+CreatePartitions: v2 flexible · v3 quota error code
+"""
+
+from __future__ import annotations
+
+from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
+from kio.schema.create_partitions.v3.response import CreatePartitionsResponse, CreatePartitionsTopicResult
+from kio.schema.create_topics.v7.request import CreateTopicsRequest
+from kio.schema.create_topics.v7.response import (
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsResponse,
+)
+from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
+from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
+from kio.schema.types import TopicName
+from kio.static.primitive import i8, i16, i32
+
+from ottla.config import describe_topic
+from ottla.controller.topics import NewPartitions, NewTopic, TopicOutcome, TopicRef
+from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.deadline import within
+from ottla.handlers.outcome import error_code, error_message
+from ottla.handlers.registry import handles
+from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.wire.api import ApiKey
+from ottla.wire.errors import ErrorCode, InvalidRequest, KafkaError, TopicDeletionDisabled
+
+FIRST_WITH_DELETION_DISABLED = 3
+
+
+@handles(ApiKey.CREATE_TOPICS, 2, 7)
+async def create_topics(
+    broker: Broker, context: RequestContext, request: CreateTopicsRequest
+) -> CreateTopicsResponse:
+    topics = [
+        NewTopic(
+            topic.name,
+            topic.num_partitions,
+            topic.replication_factor,
+            tuple((assignment.partition_index, assignment.broker_ids) for assignment in topic.assignments),
+            tuple((config.name, config.value) for config in topic.configs),
+        )
+        for topic in request.topics
+    ]
+    try:
+        outcomes = await within(
+            request.timeout, broker.controller.create_topics(topics, validate_only=request.validate_only)
+        )
+    except KafkaError as error:
+        outcomes = [TopicOutcome(topic.name, error=error) for topic in topics]
+    return CreateTopicsResponse(
+        throttle_time=NOT_THROTTLED, topics=tuple(_created(broker, outcome) for outcome in outcomes)
+    )
+
+
+def _created(broker: Broker, outcome: TopicOutcome) -> CreatableTopicResult:
+    error = outcome.error
+    if error is not None:
+        return CreatableTopicResult(
+            name=TopicName(outcome.name),
+            topic_id=None,
+            error_code=error.code,
+            error_message=str(error),
+            configs=(),
+        )
+    return CreatableTopicResult(
+        name=TopicName(outcome.name),
+        topic_id=outcome.topic_id,
+        error_code=ErrorCode.none,
+        error_message=None,
+        num_partitions=i32(outcome.partition_count),
+        replication_factor=i16(outcome.replication_factor),
+        configs=tuple(
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=i8(entry.source),
+                is_sensitive=entry.sensitive,
+            )
+            for entry in describe_topic(broker.config, outcome.configs)
+        ),
+    )
+
+
+@handles(ApiKey.DELETE_TOPICS, 1, 6)
+async def delete_topics(
+    broker: Broker, context: RequestContext, request: DeleteTopicsRequest
+) -> DeleteTopicsResponse:
+    topics = [TopicRef(topic.name, topic.topic_id) for topic in request.topics]
+    try:
+        _check_deletion_enabled(broker, context.version)
+        outcomes = await within(request.timeout, broker.controller.delete_topics(topics))
+    except KafkaError as error:
+        outcomes = [TopicOutcome(topic.name, topic.topic_id, error) for topic in topics]
+    return DeleteTopicsResponse(
+        throttle_time=NOT_THROTTLED,
+        responses=tuple(
+            DeletableTopicResult(
+                name=None if outcome.name is None else TopicName(outcome.name),
+                topic_id=outcome.topic_id,
+                error_code=error_code(outcome.error),
+                error_message=error_message(outcome.error),
+            )
+            for outcome in outcomes
+        ),
+    )
+
+
+def _check_deletion_enabled(broker: Broker, version: int) -> None:
+    if broker.config.boolean("delete.topic.enable"):
+        return
+    reason = "Topics cannot be deleted because delete.topic.enable is false."
+    if version < FIRST_WITH_DELETION_DISABLED:
+        raise InvalidRequest(reason)
+    raise TopicDeletionDisabled(reason)
+
+
+@handles(ApiKey.CREATE_PARTITIONS, 0, 3)
+async def create_partitions(
+    broker: Broker, context: RequestContext, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    topics = [
+        NewPartitions(
+            topic.name,
+            topic.count,
+            None if topic.assignments is None else tuple(a.broker_ids for a in topic.assignments),
+        )
+        for topic in request.topics
+    ]
+    try:
+        outcomes = await within(
+            request.timeout, broker.controller.create_partitions(topics, validate_only=request.validate_only)
+        )
+    except KafkaError as error:
+        outcomes = [TopicOutcome(topic.topic, error=error) for topic in topics]
+    return CreatePartitionsResponse(
+        throttle_time=NOT_THROTTLED,
+        results=tuple(
+            CreatePartitionsTopicResult(
+                name=TopicName(outcome.name),
+                error_code=error_code(outcome.error),
+                error_message=error_message(outcome.error),
+            )
+            for outcome in outcomes
+        ),
+    )
