@@ -8,7 +8,7 @@ from uuid import UUID
 from ottla.config import BrokerConfig, resolve_topic
 from ottla.log.manager import LogManager
 from ottla.log.types import TopicPartition
-from ottla.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicImage
+from ottla.metadata.image import MetadataImage, ResourceType, TopicImage
 from ottla.replication.partition import Partition
 from ottla.wire.errors import UnknownTopicId, UnknownTopicOrPartition
 
@@ -55,11 +55,22 @@ class ReplicaManager:
                     self._host_topic(topic, new)
         if old.configs is not new.configs:
             for (resource_type, name), overrides in new.configs.items():
-                if resource_type == TOPIC_RESOURCE and old.configs.get((resource_type, name)) != overrides:
+                if (
+                    resource_type == ResourceType.TOPIC
+                    and old.configs.get((resource_type, name)) != overrides
+                ):
                     self._reconfigure(name, new)
             for resource_type, name in old.configs.keys() - new.configs.keys():
-                if resource_type == TOPIC_RESOURCE:
+                if resource_type == ResourceType.TOPIC:
                     self._reconfigure(name, new)
+
+    def remove_strays(self) -> None:
+        """At start: logs of topics that were deleted while their removal could not be finished."""
+        for partition_log in tuple(self.logs.all_logs):
+            tp = partition_log.topic_partition
+            if tp.partition not in self.by_name.get(tp.topic.encode(), {}):
+                log.warning("%s: no such partition in the cluster's metadata, removing its log", tp)
+                self.logs.delete(tp)
 
     def update_config(self, config: BrokerConfig, image: MetadataImage) -> None:
         """Broker-wide defaults changed: every topic that does not override them follows."""
@@ -68,7 +79,7 @@ class ReplicaManager:
             self._reconfigure(name.decode(), image)
 
     def _host_topic(self, topic: TopicImage, image: MetadataImage) -> None:
-        config = resolve_topic(self._config, image.configs.get((TOPIC_RESOURCE, topic.name), {}))
+        config = resolve_topic(self._config, image.configs.get((ResourceType.TOPIC, topic.name), {}))
         hosted = self.by_id.setdefault(topic.id.bytes, {})
         self.by_name[topic.name.encode()] = hosted
         for index, state in enumerate(topic.partitions):
@@ -78,6 +89,10 @@ class ReplicaManager:
             if partition is None:
                 tp = TopicPartition(topic.name, index)
                 partition_log = self.logs.get(tp)
+                if partition_log is not None and partition_log.topic_id != topic.id:
+                    log.warning("%s: removing the log of an earlier topic of that name", tp)
+                    self.logs.delete(tp)
+                    partition_log = None
                 if partition_log is None:
                     partition_log = self.logs.create(topic.name, index, topic.id, config)
                 else:
@@ -97,6 +112,6 @@ class ReplicaManager:
     def _reconfigure(self, name: str, image: MetadataImage) -> None:
         partitions = self.by_name.get(name.encode())
         if partitions:
-            config = resolve_topic(self._config, image.configs.get((TOPIC_RESOURCE, name), {}))
+            config = resolve_topic(self._config, image.configs.get((ResourceType.TOPIC, name), {}))
             for partition in partitions.values():
                 partition.log.update_config(config)

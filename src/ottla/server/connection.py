@@ -31,6 +31,7 @@ class Connection(asyncio.BufferedProtocol):
         "_dispatch",
         "_draining",
         "_limits",
+        "_listener",
         "_out",
         "_pending",
         "_processing",
@@ -42,8 +43,9 @@ class Connection(asyncio.BufferedProtocol):
         "host",
     )
 
-    def __init__(self, limits: ConnectionLimits) -> None:
+    def __init__(self, limits: ConnectionLimits, listener: str) -> None:
         self._limits = limits
+        self._listener = listener
         self._dispatch = limits.dispatcher.dispatch
         self._reader = FrameReader(limits.scratch, limits.request_bytes, limits.request_bytes_max)
         self._out: list[ReadableBuffer] = []
@@ -69,6 +71,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES_MAX)
+        if not self._limits.serving:
+            self._block()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._limits.forget(self)
@@ -107,7 +111,7 @@ class Connection(asyncio.BufferedProtocol):
                 frame = reader.next_frame()
                 if frame is None:
                     break
-                correlation_id, flexible, body = self._dispatch(frame, self.address)
+                correlation_id, flexible, body = self._dispatch(frame, self.address, self._listener)
                 if body is None:
                     continue
                 if type(body) is list:
@@ -205,6 +209,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def release_buffer(self) -> None:
         self._reader.release()
+
+    def serve(self) -> None:
+        """The broker is ready for those who connected early."""
+        self._unblock()
 
     def close(self) -> None:
         """Let what is written go out, then close."""

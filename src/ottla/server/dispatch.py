@@ -43,7 +43,7 @@ class Dispatcher:
         self._tasks = tasks
 
     def dispatch(
-        self, frame: memoryview, client_address: str
+        self, frame: memoryview, client_address: str, listener: str
     ) -> tuple[int, bool, list[ReadableBuffer] | PendingReply | None]:
         """(correlation id, flexible reply header, body). MalformedFrame means: close the connection."""
         key, version, correlation_id, client_id_length = _HEADER.unpack_from(frame)
@@ -63,10 +63,16 @@ class Dispatcher:
             if flexible:
                 at = skip_tags(frame, at)
             return correlation_id, flexible, api.handler(self._broker, version, frame, at)
-        return self._dispatch_decoded(api, version, correlation_id, frame, client_address)
+        return self._dispatch_decoded(api, version, correlation_id, frame, client_address, listener)
 
     def _dispatch_decoded(
-        self, api: Api, version: int, correlation_id: int, frame: memoryview, client_address: str
+        self,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        frame: memoryview,
+        client_address: str,
+        listener: str,
     ) -> tuple[int, bool, list[ReadableBuffer] | PendingReply | None]:
         client_id, at = read_nullable_string(frame, 8)
         message = codec(api.key, version)
@@ -76,7 +82,7 @@ class Dispatcher:
             raise MalformedFrame(
                 f"its {api.key.name} version {version} cannot be decoded: {error}"
             ) from error
-        context = RequestContext(version, correlation_id, client_id, client_address)
+        context = RequestContext(version, correlation_id, client_id, client_address, listener)
         flexible = message.response_header_flexible
         if not api.is_async:
             response = api.handler(self._broker, context, request)

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections import Counter
 
-from ottla.config import BrokerConfig
+from ottla.config import BrokerConfig, Endpoint
 from ottla.runtime import Runtime
 from ottla.runtime.net import Listener
 from ottla.runtime.tasks import ByteBudget
@@ -31,6 +31,7 @@ class ConnectionLimits:
         self._connections_max = config.integer("max.connections")
         self._per_host_max = config.integer("max.connections.per.ip")
         self.accepting = True
+        self.serving = False
         self.emptied = asyncio.Event()
 
     def admit(self, connection: Connection) -> str | None:
@@ -60,12 +61,21 @@ class Server:
         self._runtime = runtime
         self._idle_ms = config.integer("connections.max.idle.ms")
         self.limits = ConnectionLimits(config, dispatcher)
-        self._listener: Listener | None = None
+        self._listeners: list[Listener] = []
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
-        """The address actually bound."""
-        self._listener = await self._runtime.net.listen(lambda: Connection(self.limits), host, port)
-        return self._listener.address
+    async def bind(self, endpoint: Endpoint) -> Endpoint:
+        """Take the address, so that the port is known; connections wait until `serve`."""
+        name = endpoint.listener
+        listener = await self._runtime.net.listen(
+            lambda: Connection(self.limits, name), endpoint.host, endpoint.port
+        )
+        self._listeners.append(listener)
+        return Endpoint(name, endpoint.host, listener.address[1])
+
+    def serve(self) -> None:
+        self.limits.serving = True
+        for connection in tuple(self.limits.connections):
+            connection.serve()
 
     async def close_idle_connections(self) -> None:
         """Runs for the life of the node. A connection is idle when nothing came for a whole period."""
@@ -83,8 +93,8 @@ class Server:
     async def stop(self, drain_seconds: float) -> None:
         """Stop accepting, let waiting requests finish until the deadline, close."""
         self.limits.accepting = False
-        if self._listener is not None:
-            await self._listener.close()
+        for listener in self._listeners:
+            await listener.close()
         for connection in tuple(self.limits.connections):
             connection.drain()
         if self.limits.connections:

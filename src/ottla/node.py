@@ -1,0 +1,175 @@
+"""One node: the composition root. Everything is made here, started in order, and stopped in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from ottla import handlers
+from ottla.config import BrokerConfig, LogConfig, advertise, resolve_topic
+from ottla.controller.brokers import BrokerRegistration
+from ottla.controller.controller import Controller
+from ottla.coordinator.producer_ids import ProducerIds
+from ottla.handlers.context import Broker
+from ottla.log.log import PartitionLog
+from ottla.log.manager import METADATA_TOPIC, LogManager
+from ottla.log.recovery import open_log
+from ottla.log.types import TopicPartition
+from ottla.metadata import meta_properties
+from ottla.metadata.image import MetadataImage, ResourceType
+from ottla.metadata.records import Endpoint as RegisteredEndpoint
+from ottla.metadata.uuids import METADATA_TOPIC_ID, random_uuid
+from ottla.replication.manager import ReplicaManager
+from ottla.replication.sessions import FetchSessions
+from ottla.runtime import Runtime
+from ottla.runtime.tasks import TaskScope
+from ottla.server.dispatch import Dispatcher
+from ottla.server.listener import Server
+
+log = logging.getLogger(__name__)
+
+DRAIN_SECONDS = 5.0
+PLAINTEXT = 0
+
+
+class Node:
+    """`start`, then serve until `stop`. `wait_failed` returns when something the node needs has died."""
+
+    def __init__(self, runtime: Runtime, config: BrokerConfig) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        self._core = TaskScope("node", self._fail)
+        # A request that fails ends its connection, which also reports it.
+        self._requests = TaskScope("requests", lambda name, error: None)
+        self._stack = contextlib.AsyncExitStack()
+        self._broker_epoch = -1
+        self._started = False
+        self.address = ("", 0)
+        self.cluster_id = ""
+
+    async def start(self) -> None:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+
+    async def _start(self) -> None:
+        config = self._config
+        runtime = self._runtime
+        logs = LogManager(runtime, config, config.log_dirs)
+        logs.lock()
+        self._stack.callback(logs.unlock)
+        self._stack.push_async_callback(self._close_logs, logs)
+        clean = all(logs.was_closed(path) for path in config.log_dirs)
+        directories = meta_properties.prepare(
+            runtime.disk,
+            runtime.random,
+            list(dict.fromkeys((config.metadata_log_dir, *config.log_dirs))),
+            config.node_id,
+        )
+        self.cluster_id = directories[config.metadata_log_dir].cluster_id
+
+        controller = self._controller = Controller(runtime, config, self._open_metadata_log(logs), self._fail)
+        await controller.start()
+        self._stack.push_async_callback(controller.close)
+
+        logs.open(lambda topic: self._log_config(topic, controller.image))
+        replicas = self._replicas = ReplicaManager(config.node_id, config, logs)
+        self._broker = Broker(
+            runtime=runtime,
+            config=config,
+            node_id=config.node_id,
+            cluster_id=self.cluster_id,
+            replicas=replicas,
+            fetch_sessions=FetchSessions(
+                runtime.clock, runtime.random, config.integer("max.incremental.fetch.session.cache.slots")
+            ),
+            controller=controller,
+            producer_ids=ProducerIds(self._allocate_producer_ids),
+        )
+        handlers.load()
+        server = Server(runtime, config, Dispatcher(self._broker, self._requests))
+        bound = [await server.bind(endpoint) for endpoint in config.broker_listeners]
+        self._stack.push_async_callback(self._requests.close)
+        self._stack.push_async_callback(server.stop, DRAIN_SECONDS)
+
+        self._apply_metadata(MetadataImage(), controller.image)
+        replicas.remove_strays()
+        controller.subscribe(lambda old, new, _: self._apply_metadata(old, new))
+        advertised = advertise(bound, config.advertised_listeners, runtime.net.host_name)
+        self._broker_epoch = await controller.register_broker(
+            BrokerRegistration(
+                broker_id=config.node_id,
+                incarnation_id=random_uuid(runtime.random),
+                endpoints=tuple(
+                    RegisteredEndpoint(name=e.listener, host=e.host, port=e.port, security_protocol=PLAINTEXT)
+                    for e in advertised
+                ),
+                directories=tuple(directories[path].directory_id for path in config.log_dirs),
+                rack=config.optional_string("broker.rack"),
+                clean_shutdown=clean,
+            )
+        )
+        self._stack.push_async_callback(self._core.close)
+        logs.start(self._core, self._high_watermark)
+        self._core.spawn(server.close_idle_connections(), "idle-connections")
+        self.address = (advertised[0].host, advertised[0].port)
+        server.serve()
+        self._started = True
+
+    async def stop(self) -> None:
+        """Finish what is in flight, sync, close: the next start needs no recovery."""
+        await self._stack.aclose()
+        self._runtime.offload.close()
+
+    async def wait_failed(self) -> BaseException:
+        return await asyncio.shield(self._failed)
+
+    def _fail(self, name: str, error: BaseException) -> None:
+        log.critical("%s failed, the node cannot go on: %s", name, error, exc_info=error)
+        if not self._failed.done():
+            self._failed.set_result(error)
+
+    def _open_metadata_log(self, logs: LogManager) -> PartitionLog:
+        path = self._config.metadata_log_dir
+        return open_log(
+            self._runtime,
+            f"{path}/{METADATA_TOPIC}-0",
+            TopicPartition(METADATA_TOPIC, 0),
+            resolve_topic(self._config, {}),
+            clean=logs.was_closed(path),
+            topic_id=METADATA_TOPIC_ID,
+        )
+
+    async def _close_logs(self, logs: LogManager) -> None:
+        # After a failure, or half a start, files may not be what memory says: leave no clean mark, so that the
+        # next start looks at them.
+        if self._started and not self._failed.done():
+            await logs.close(self._broker_epoch)
+
+    def _log_config(self, topic: str, image: MetadataImage) -> LogConfig:
+        return resolve_topic(self._config, image.config(ResourceType.TOPIC, topic))
+
+    def _apply_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
+        if old.configs is not new.configs:
+            self._apply_broker_configs(new)
+        self._replicas.apply(old, new)
+
+    def _apply_broker_configs(self, image: MetadataImage) -> None:
+        config = self._config.with_dynamic(
+            image.config(ResourceType.BROKER, ""),
+            image.config(ResourceType.BROKER, str(self._config.node_id)),
+        )
+        self._broker.config = config
+        self._replicas.logs.config = config
+        self._replicas.update_config(config, image)
+
+    def _high_watermark(self, tp: TopicPartition) -> int:
+        return self._replicas.partition(tp.topic, tp.partition).high_watermark
+
+    async def _allocate_producer_ids(self) -> range:
+        block = await self._controller.allocate_producer_ids(self._config.node_id, self._broker_epoch)
+        return range(block.first_id, block.first_id + block.size)
