@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 
-from ottla import handlers
 from ottla.config import BrokerConfig, LogConfig, advertise, resolve_topic
 from ottla.controller.brokers import BrokerRegistration
 from ottla.controller.controller import Controller
@@ -90,7 +89,6 @@ class Node:
             controller=controller,
             producer_ids=ProducerIds(self._allocate_producer_ids),
         )
-        handlers.load()
         server = Server(runtime, config, Dispatcher(self._broker, self._requests))
         bound = [await server.bind(endpoint) for endpoint in config.broker_listeners]
         self._stack.push_async_callback(self._requests.close)
@@ -145,8 +143,8 @@ class Node:
         )
 
     async def _close_logs(self, logs: LogManager) -> None:
-        # After a failure, or half a start, files may not be what memory says: leave no clean mark, so that the
-        # next start looks at them.
+        # After a failure, or half a start, files may not be what memory says: leave no clean mark, so that
+        # the next start looks at them.
         if self._started and not self._failed.done():
             await logs.close(self._broker_epoch)
 

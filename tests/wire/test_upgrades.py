@@ -12,7 +12,7 @@ from kio.serial import entity_writer
 
 from ottla.wire.api import ApiKey
 from ottla.wire.messages import codec
-from ottla.wire.upgrades import ClusterOperationsMetadataRequest
+from ottla.wire.upgrades.metadata import ClusterOperationsMetadataRequest
 
 
 def received(api: ApiKey, version: int, request: Any) -> Any:

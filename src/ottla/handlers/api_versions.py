@@ -34,7 +34,7 @@ from ottla.wire.messages import codec
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-@handles(ApiKey.API_VERSIONS, 0, 4)
+@handles(ApiKey.API_VERSIONS)
 def api_versions(broker: Broker, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     if context.version >= 3 and not (
         SOFTWARE.fullmatch(request.client_software_name)

@@ -25,7 +25,7 @@ BROKERS = 1
 CONTROLLERS = 2
 
 
-@handles(ApiKey.DESCRIBE_CLUSTER, 0, 2)
+@handles(ApiKey.DESCRIBE_CLUSTER)
 def describe_cluster(
     broker: Broker, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:

@@ -40,7 +40,7 @@ from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidRequest, KafkaError, UnknownTopicOrPartition
 
 
-@handles(ApiKey.DESCRIBE_CONFIGS, 1, 4)
+@handles(ApiKey.DESCRIBE_CONFIGS)
 def describe_configs(
     broker: Broker, context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
@@ -108,7 +108,7 @@ def _described(
     )
 
 
-@handles(ApiKey.ALTER_CONFIGS, 0, 2)
+@handles(ApiKey.ALTER_CONFIGS)
 async def alter_configs(
     broker: Broker, context: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
@@ -138,7 +138,7 @@ async def alter_configs(
     )
 
 
-@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1)
+@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS)
 async def incremental_alter_configs(
     broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> incremental.IncrementalAlterConfigsResponse:
@@ -170,7 +170,7 @@ async def incremental_alter_configs(
     )
 
 
-@handles(ApiKey.LIST_CONFIG_RESOURCES, 0, 1)
+@handles(ApiKey.LIST_CONFIG_RESOURCES)
 def list_config_resources(
     broker: Broker, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:

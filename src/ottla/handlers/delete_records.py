@@ -28,7 +28,7 @@ HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = i64(-1)
 
 
-@handles(ApiKey.DELETE_RECORDS, 0, 2)
+@handles(ApiKey.DELETE_RECORDS)
 def delete_records(
     broker: Broker, context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:

@@ -30,7 +30,7 @@ _STORAGE_ERROR = ErrorCode.kafka_storage_error.value
 Topics = list[tuple[bytes, list[FetchedPartition]]]
 
 
-@handles(ApiKey.FETCH, 4, 18, hot=True, first_flexible=codec.FIRST_FLEXIBLE)
+@handles(ApiKey.FETCH)
 def fetch(broker: Broker, version: int, frame: memoryview, at: int) -> list[ReadableBuffer] | PendingReply:
     request = codec.parse(frame, at, version)
     fetch_set = _fetch_set(broker, request, version)

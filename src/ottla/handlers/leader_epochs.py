@@ -27,7 +27,7 @@ from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
 
-@handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4)
+@handles(ApiKey.OFFSET_FOR_LEADER_EPOCH)
 def offset_for_leader_epoch(
     broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:

@@ -50,7 +50,7 @@ READ_COMMITTED = 1
 NOWHERE = TimestampOffset(-1, -1, -1)
 
 
-@handles(ApiKey.LIST_OFFSETS, 1, 11)
+@handles(ApiKey.LIST_OFFSETS)
 def list_offsets(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     times_named: Counter[tuple[str, int]] = Counter(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions

@@ -29,7 +29,7 @@ from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode
 
 
-@handles(ApiKey.DESCRIBE_LOG_DIRS, 1, 5)
+@handles(ApiKey.DESCRIBE_LOG_DIRS)
 def describe_log_dirs(
     broker: Broker, context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:

@@ -39,7 +39,7 @@ from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidTopic, KafkaError, TopicAlreadyExists
-from ottla.wire.upgrades import ClusterOperationsMetadataRequest
+from ottla.wire.upgrades.metadata import ClusterOperationsMetadataRequest
 
 FIRST_WITH_LISTENER_NOT_FOUND = 6
 FIRST_WITH_TOPICS_BY_ID = 12
@@ -56,7 +56,7 @@ class ClusterOperationsMetadataResponse(MetadataResponse):
     cluster_authorized_operations: i32 = field(metadata={"kafka_type": "int32"}, default=NOT_ASKED)
 
 
-@handles(ApiKey.METADATA, 0, 13)
+@handles(ApiKey.METADATA)
 async def metadata(broker: Broker, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     wanted = request.topics
     if wanted is None:

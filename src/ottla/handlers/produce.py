@@ -26,7 +26,7 @@ _STORAGE_ERROR = ErrorCode.kafka_storage_error.value
 INTERNAL_TOPICS = frozenset((b"__consumer_offsets", b"__transaction_state", b"__share_group_state"))
 
 
-@handles(ApiKey.PRODUCE, 3, 13, hot=True, first_flexible=codec.FIRST_FLEXIBLE)
+@handles(ApiKey.PRODUCE)
 def produce(broker: Broker, version: int, frame: memoryview, at: int) -> list[ReadableBuffer] | None:
     _, acks, _, topics = codec.parse(frame, at, version)
     by_id = version >= codec.FIRST_WITH_TOPIC_IDS

@@ -19,7 +19,7 @@ from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.wire.api import ApiKey
 
 
-@handles(ApiKey.INIT_PRODUCER_ID, 0, 5)
+@handles(ApiKey.INIT_PRODUCER_ID)
 async def init_producer_id(
     broker: Broker, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:

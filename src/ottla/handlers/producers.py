@@ -26,7 +26,7 @@ from ottla.wire.api import ApiKey
 from ottla.wire.errors import KafkaError
 
 
-@handles(ApiKey.DESCRIBE_PRODUCERS, 0, 0)
+@handles(ApiKey.DESCRIBE_PRODUCERS)
 def describe_producers(
     broker: Broker, context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:

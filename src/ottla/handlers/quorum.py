@@ -29,7 +29,7 @@ from ottla.wire.errors import ErrorCode
 NO_LEADER = -1
 
 
-@handles(ApiKey.DESCRIBE_QUORUM, 0, 2)
+@handles(ApiKey.DESCRIBE_QUORUM)
 def describe_quorum(
     broker: Broker, context: RequestContext, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:

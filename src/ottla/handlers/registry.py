@@ -1,40 +1,74 @@
-"""Which function answers which API: `@handles(ApiKey.METADATA, 0, 13)` is the whole registration."""
+"""Every API this broker has, in which versions, and the module that answers it.
+
+This table is what ApiVersions advertises. Modules are imported when their API is first asked for: building
+kio's classes for all of them would take longer than the rest of a broker's start.
+"""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ottla.wire import fetch, produce
 from ottla.wire.api import ApiKey
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+NEVER = 1 << 15
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Api:
     key: ApiKey
     min_version: int
     max_version: int
-    handler: Callable[..., Any]
-    is_async: bool
-    is_hot: bool
-    first_flexible: int
+    module: str
+    is_hot: bool = False
+    """The handler does its own decoding, see `handles`."""
+    first_flexible: int = NEVER
+    """Of a hot API; kio knows it for the others."""
+    handler: Callable[..., Any] | None = None
+    is_async: bool = False
+
+    def load(self) -> Callable[..., Any]:
+        if self.handler is None:
+            importlib.import_module(f"ottla.handlers.{self.module}")
+        if self.handler is None:
+            raise LookupError(f"ottla.handlers.{self.module} has no handler for {self.key.name}")
+        return self.handler
 
 
-REGISTRY: dict[int, Api] = {}
-NEVER_FLEXIBLE = 1 << 15
+REGISTRY: dict[int, Api] = {
+    api.key: api
+    for api in (
+        Api(ApiKey.PRODUCE, 3, 13, "produce", is_hot=True, first_flexible=produce.FIRST_FLEXIBLE),
+        Api(ApiKey.FETCH, 4, 18, "fetch", is_hot=True, first_flexible=fetch.FIRST_FLEXIBLE),
+        Api(ApiKey.LIST_OFFSETS, 1, 11, "list_offsets"),
+        Api(ApiKey.METADATA, 0, 13, "metadata"),
+        Api(ApiKey.API_VERSIONS, 0, 4, "api_versions"),
+        Api(ApiKey.CREATE_TOPICS, 2, 7, "topics"),
+        Api(ApiKey.DELETE_TOPICS, 1, 6, "topics"),
+        Api(ApiKey.DELETE_RECORDS, 0, 2, "delete_records"),
+        Api(ApiKey.INIT_PRODUCER_ID, 0, 5, "producer_ids"),
+        Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, "leader_epochs"),
+        Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, "configs"),
+        Api(ApiKey.ALTER_CONFIGS, 0, 2, "configs"),
+        Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, "log_dirs"),
+        Api(ApiKey.CREATE_PARTITIONS, 0, 3, "topics"),
+        Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, "configs"),
+        Api(ApiKey.DESCRIBE_QUORUM, 0, 2, "quorum"),
+        Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, "cluster"),
+        Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, "producers"),
+        Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, "configs"),
+        Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "topic_partitions"),
+    )
+}
 
 
-def handles(
-    key: ApiKey,
-    min_version: int,
-    max_version: int,
-    *,
-    hot: bool = False,
-    first_flexible: int = NEVER_FLEXIBLE,
-) -> Callable[[F], F]:
+def handles(key: ApiKey) -> Callable[[F], F]:
     """The decorated function takes (broker, context, request) and returns the response, or is a coroutine.
 
     A hot handler is spared kio and the context: it takes (broker, version, frame, position) and returns the
@@ -42,10 +76,11 @@ def handles(
     """
 
     def register(handler: F) -> F:
-        if key in REGISTRY:
-            raise ValueError(f"{key.name} already has a handler: {REGISTRY[key].handler.__qualname__}")
-        is_async = inspect.iscoroutinefunction(handler)
-        REGISTRY[key] = Api(key, min_version, max_version, handler, is_async, hot, first_flexible)
+        api = REGISTRY[key]
+        if api.handler is not None:
+            raise ValueError(f"{key.name} already has a handler: {api.handler.__qualname__}")
+        api.handler = handler
+        api.is_async = inspect.iscoroutinefunction(handler)
         return handler
 
     return register

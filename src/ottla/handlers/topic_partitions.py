@@ -31,7 +31,7 @@ from ottla.wire.errors import ErrorCode, InvalidTopic
 NO_LEADER = -1
 
 
-@handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0)
+@handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
 def describe_topic_partitions(
     broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:

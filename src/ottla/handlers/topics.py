@@ -38,7 +38,7 @@ from ottla.wire.errors import ErrorCode, InvalidRequest, KafkaError, TopicDeleti
 FIRST_WITH_DELETION_DISABLED = 3
 
 
-@handles(ApiKey.CREATE_TOPICS, 2, 7)
+@handles(ApiKey.CREATE_TOPICS)
 async def create_topics(
     broker: Broker, context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
@@ -93,7 +93,7 @@ def _created(broker: Broker, outcome: TopicOutcome) -> CreatableTopicResult:
     )
 
 
-@handles(ApiKey.DELETE_TOPICS, 1, 6)
+@handles(ApiKey.DELETE_TOPICS)
 async def delete_topics(
     broker: Broker, context: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
@@ -126,7 +126,7 @@ def _check_deletion_enabled(broker: Broker, version: int) -> None:
     raise TopicDeletionDisabled(reason)
 
 
-@handles(ApiKey.CREATE_PARTITIONS, 0, 3)
+@handles(ApiKey.CREATE_PARTITIONS)
 async def create_partitions(
     broker: Broker, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:

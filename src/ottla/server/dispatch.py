@@ -6,7 +6,6 @@ import asyncio
 import struct
 from typing import Any
 
-from ottla.handlers import api_versions
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import REGISTRY, Api
 from ottla.handlers.reply import PendingReply
@@ -52,17 +51,20 @@ class Dispatcher:
             raise MalformedFrame(f"it asks for API {_api_name(key)}, which this broker does not have")
         if not api.min_version <= version <= api.max_version:
             if key == ApiKey.API_VERSIONS:
-                return correlation_id, False, [api_versions.unsupported_version_response()]
+                from ottla.handlers.api_versions import unsupported_version_response
+
+                return correlation_id, False, [unsupported_version_response()]
             raise MalformedFrame(
                 f"it asks for {api.key.name} version {version}; this broker has "
                 f"{api.min_version} to {api.max_version}"
             )
-        at = 10 + client_id_length if client_id_length > 0 else 10
+        handler = api.handler or api.load()
         if api.is_hot:
+            at = 10 + client_id_length if client_id_length > 0 else 10
             flexible = version >= api.first_flexible
             if flexible:
                 at = skip_tags(frame, at)
-            return correlation_id, flexible, api.handler(self._broker, version, frame, at)
+            return correlation_id, flexible, handler(self._broker, version, frame, at)
         return self._dispatch_decoded(api, version, correlation_id, frame, client_address, listener)
 
     def _dispatch_decoded(
@@ -84,12 +86,10 @@ class Dispatcher:
             ) from error
         context = RequestContext(version, correlation_id, client_id, client_address, listener)
         flexible = message.response_header_flexible
+        result = api.load()(self._broker, context, request)
         if not api.is_async:
-            response = api.handler(self._broker, context, request)
-            return correlation_id, flexible, [message.write(response)]
-        task = self._tasks.spawn(
-            api.handler(self._broker, context, request), f"{api.key.name} {client_address}"
-        )
+            return correlation_id, flexible, [message.write(result)]
+        task = self._tasks.spawn(result, f"{api.key.name} {client_address}")
         reply = PendingReply(task.cancel)
 
         def finished(done: asyncio.Task[Any]) -> None:

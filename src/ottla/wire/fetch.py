@@ -1,8 +1,8 @@
 """Fetch, versions 4–18, packed and parsed by hand: a response is a few small headers between file views.
 
-4 isolation level · 5 log start offset · 7 incremental sessions · 9 leader epoch · 11 rack and preferred
-replica · 12 flexible encoding, last fetched epoch · 13 topic ids instead of names · 15 replica state as tagged field ·
-16 node endpoints · 17 replica directory id · 18 high watermark of followers.
+4 isolation level · 5 log start offset · 7 incremental sessions · 9 leader epoch · 11 rack, preferred
+replica · 12 flexible encoding, last fetched epoch · 13 topic ids instead of names · 15 replica state as
+tagged field · 16 node endpoints · 17 replica directory id · 18 high watermark of followers.
 """
 
 from __future__ import annotations

@@ -23,11 +23,11 @@ try:
     from kio.index import load_request_schema, load_response_schema
     from kio.serial import entity_reader, entity_writer
     from kio.serial.errors import SerialError
-
-    from ottla.wire.upgrades import UPGRADES
 finally:
     if _hidden:
         del sys.modules["hypothesis"]
+
+from ottla.wire.upgrades import find_upgrade  # noqa: E402
 
 __all__ = ["Codec", "SerialError", "codec", "newest_version"]
 
@@ -56,9 +56,9 @@ def codec(api_key: int, version: int) -> Codec:
     response_type = load_response_schema(api_key, version)
     newest_module = sys.modules[load_request_schema(api_key, newest_version(api_key)).__module__]
     read_entity = entity_reader(request_type)
-    upgrade = UPGRADES.get(api_key)
     write_entity = entity_writer(response_type)
     is_newest = version == newest_version(api_key)
+    upgrade = None if is_newest else find_upgrade(api_key)
 
     def read(frame: memoryview, at: int) -> Any:
         # kio refuses writable buffers; it copies what it reads, so the frame may be reused afterwards.

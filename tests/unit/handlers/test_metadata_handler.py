@@ -15,7 +15,7 @@ from ottla.handlers.context import Broker
 from ottla.handlers.metadata import metadata
 from ottla.metadata.image import MetadataImage
 from ottla.wire.errors import ErrorCode, InvalidReplicationFactor
-from ottla.wire.upgrades import ClusterOperationsMetadataRequest
+from ottla.wire.upgrades.metadata import ClusterOperationsMetadataRequest
 
 
 def ask(

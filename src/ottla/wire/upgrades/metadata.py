@@ -1,22 +1,11 @@
-"""What older request versions said in fields the newest version no longer has.
-
-Widening an old request to the newest class (see `messages`) fills in what it lacks; here is the opposite
-case, the few requests whose old fields would otherwise be lost. Keyed by API; each function gets the request
-as received and as widened, and returns what the handler shall see.
-"""
+"""Metadata: version 0 asked for all topics with an empty list; 8 to 10 could ask for cluster operations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 from kio.schema.metadata.v13.request import MetadataRequest
-
-from ottla.wire.api import ApiKey
-
-__all__ = ["UPGRADES", "ClusterOperationsMetadataRequest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +15,7 @@ class ClusterOperationsMetadataRequest(MetadataRequest):
     include_cluster_authorized_operations: bool = field(metadata={"kafka_type": "bool"}, default=False)
 
 
-def _metadata(old: Any, widened: MetadataRequest) -> MetadataRequest:
+def upgrade(old: Any, widened: MetadataRequest) -> MetadataRequest:
     if old.__version__ == 0 and not old.topics:
         # Version 0 could not send null, so its empty list means every topic.
         return replace(widened, topics=None)
@@ -38,14 +27,3 @@ def _metadata(old: Any, widened: MetadataRequest) -> MetadataRequest:
             include_cluster_authorized_operations=True,
         )
     return widened
-
-
-def _delete_topics(old: Any, widened: DeleteTopicsRequest) -> DeleteTopicsRequest:
-    """Before version 6 topics were a plain list of names."""
-    return replace(widened, topics=tuple(DeleteTopicState(name=n, topic_id=None) for n in old.topic_names))
-
-
-UPGRADES: dict[int, Callable[[Any, Any], Any]] = {
-    ApiKey.METADATA: _metadata,
-    ApiKey.DELETE_TOPICS: _delete_topics,
-}
