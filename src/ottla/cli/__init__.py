@@ -1,0 +1,1 @@
+"""The `ottla` command: one module per subcommand, imported when it is the one that runs."""

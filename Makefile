@@ -1,0 +1,64 @@
+# Every target does its own set-up: a fresh clone needs Python 3.11 or newer and make, nothing else.
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+NODE_TESTS := tests/integration/node
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+.PHONY: help install quickstart test lint format bench docs clean
+.DEFAULT_GOAL := help
+
+help: ## List the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(INSTALLED) ## Create .venv with everything in it
+
+$(INSTALLED): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Ottla needs Python 3.11 or newer; set PYTHON=/path/to/python" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+		{ rm -rf $(VENV); echo "could not create $(VENV); on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[testing,dev]'
+	@# Compiled ahead, so that the first start is as fast as every other.
+	@$(BIN)/python -m compileall -q src
+	@touch $@
+
+quickstart: $(INSTALLED) ## Start a broker, produce and consume, see it work
+	@$(BIN)/python examples/quickstart.py
+
+test: $(INSTALLED) node-clients ## Run all tests
+	$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
+
+# Clients of Node.js are tested where there is a Node.js.
+.PHONY: node-clients
+node-clients:
+	@if [ -f $(NODE_TESTS)/package-lock.json ] && command -v npm >/dev/null 2>&1; then \
+		if [ ! -f $(NODE_TESTS)/node_modules/.installed ] || \
+		   [ $(NODE_TESTS)/package-lock.json -nt $(NODE_TESTS)/node_modules/.installed ]; then \
+			(cd $(NODE_TESTS) && npm ci --silent --no-audit --no-fund && touch node_modules/.installed) || \
+			echo "npm ci failed: tests of the Node.js clients will be skipped" >&2; \
+		fi; \
+	fi
+
+lint: $(INSTALLED) ## Check style, types and layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(INSTALLED) ## Format the code
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(INSTALLED) ## Measure, side by side with Apache Kafka where Maven is reachable
+	$(BIN)/python -m bench $(BENCH_ARGS)
+
+docs: $(INSTALLED) ## Regenerate docs/reference
+	$(BIN)/python -m ottla.config.reference > docs/reference/configuration.md
+
+clean: ## Remove everything that can be made again
+	rm -rf $(VENV) $(NODE_TESTS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests bench examples -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,178 @@
+"""What `make quickstart` runs: a broker, a topic, records in, records out, and what to try next.
+
+Uses the stock confluent-kafka client; nothing here is special to Ottla but the first step.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.testing import BrokerProcess
+
+TOPIC = "orders"
+PARTITIONS = 3
+ORDERS = (
+    ("alice", "espresso"),
+    ("carol", "flat white"),
+    ("dave", "filter coffee"),
+    ("alice", "croissant"),
+    ("carol", "oat biscuit"),
+    ("alice", "second espresso"),
+)
+LOAD_TOPIC = "load"
+LOAD_RECORDS = 200_000
+LOAD_RECORD_BYTES = 100
+
+NEXT = """\
+ottla start                          a broker on localhost:9092, data in ./ottla-data
+ottla start server.properties        with the settings of an Apache Kafka broker
+ottla stop                           stop it
+
+Any Kafka client works, for example kafka-python:
+
+    from kafka import KafkaProducer
+    KafkaProducer(bootstrap_servers="localhost:9092").send("myTopic", b"Hello").get()
+
+A broker per test, with pytest: docs/guides/testing.md
+Settings: docs/reference/configuration.md     How it works: docs/ARCHITECTURE.md
+"""
+
+
+class Screen:
+    """Colours and tables on a terminal, plain lines in a pipe."""
+
+    def __init__(self) -> None:
+        self._console: Any = None
+        if sys.stdout.isatty():
+            from rich.console import Console
+
+            self._console = Console(highlight=False)
+
+    def step(self, title: str) -> None:
+        if self._console is None:
+            print(f"\n== {title}", flush=True)
+        else:
+            self._console.print(f"\n[bold cyan]▶ {title}[/]")
+
+    def say(self, text: str) -> None:
+        if self._console is None:
+            print(text, flush=True)
+        else:
+            self._console.print(text, markup=False, soft_wrap=True)
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        if self._console is None:
+            for row in rows:
+                print("  ".join(f"{column}={cell}" for column, cell in zip(columns, row, strict=True)))
+            return
+        from rich.table import Table
+
+        table = Table(*columns, header_style="bold")
+        for row in rows:
+            table.add_row(*row)
+        self._console.print(table)
+
+
+def create_topics(bootstrap_servers: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    topics = [NewTopic(TOPIC, PARTITIONS, 1), NewTopic(LOAD_TOPIC, 1, 1)]
+    for created in admin.create_topics(topics).values():
+        created.result(10)
+
+
+def produce_orders(bootstrap_servers: str) -> list[Message]:
+    delivered: list[Message] = []
+
+    def on_delivery(error: Any, message: Message) -> None:
+        if error is not None:
+            raise SystemExit(f"not delivered: {error}")
+        delivered.append(message)
+
+    # The partitioner of the Java client, so that keys land where they would from there.
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "partitioner": "murmur2_random"})
+    for customer, order in ORDERS:
+        producer.produce(TOPIC, key=customer, value=order, on_delivery=on_delivery)
+    producer.flush(10)
+    return delivered
+
+
+def consume(bootstrap_servers: str, topic: str, partitions: int, count: int) -> list[Message]:
+    """From the beginning, without a consumer group."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": "quickstart", "enable.auto.commit": False}
+    )
+    messages: list[Message] = []
+    try:
+        consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
+        deadline = time.monotonic() + 30
+        while len(messages) < count and time.monotonic() < deadline:
+            messages.extend(consumer.consume(min(10_000, count - len(messages)), timeout=1))
+    finally:
+        consumer.close()
+    if len(messages) < count:
+        raise SystemExit(f"read {len(messages)} of {count} records of {topic}")
+    return messages
+
+
+def measure(bootstrap_servers: str) -> tuple[float, float]:
+    """Records per second in and out, with the client as the limit."""
+    producer = Producer(
+        {"bootstrap.servers": bootstrap_servers, "linger.ms": 5, "queue.buffering.max.messages": LOAD_RECORDS}
+    )
+    payload = b"x" * LOAD_RECORD_BYTES
+    started = time.perf_counter()
+    for _ in range(LOAD_RECORDS):
+        producer.produce(LOAD_TOPIC, payload)
+    if producer.flush(30):
+        raise SystemExit("the load was not delivered within 30 s")
+    produced = time.perf_counter()
+    consume(bootstrap_servers, LOAD_TOPIC, 1, LOAD_RECORDS)
+    consumed = time.perf_counter()
+    return LOAD_RECORDS / (produced - started), LOAD_RECORDS / (consumed - produced)
+
+
+def text(data: bytes | str | None) -> str:
+    return data.decode() if isinstance(data, bytes) else str(data)
+
+
+def row(message: Message) -> tuple[str, str, str, str]:
+    return str(message.partition()), str(message.offset()), text(message.key()), text(message.value())
+
+
+def main() -> None:
+    screen = Screen()
+    screen.step("Starting a broker")
+    with BrokerProcess(log_level="warning") as broker:
+        address = broker.bootstrap_servers
+        screen.say(f"listening on {address}, ready in {broker.seconds_to_ready:.2f} s")
+
+        screen.step(f"Creating the topic {TOPIC} with {PARTITIONS} partitions")
+        create_topics(address)
+
+        screen.step("Producing: a key always goes to the same partition")
+        columns = ("partition", "offset", "key", "value")
+        screen.table(columns, (row(message) for message in produce_orders(address)))
+
+        screen.step("Consuming: the order within a partition is kept")
+        screen.table(columns, (row(message) for message in consume(address, TOPIC, PARTITIONS, len(ORDERS))))
+
+        screen.step(f"{LOAD_RECORDS:,} records of {LOAD_RECORD_BYTES} bytes through a Python client")
+        produced, consumed = measure(address)
+        screen.say(f"in: {produced:,.0f} records/s   out: {consumed:,.0f} records/s")
+
+        status = broker.stop()
+    screen.step("Stopped" if status == 0 else f"Stopped with status {status}")
+    screen.say("the temporary data is gone")
+
+    screen.step("What to try next")
+    screen.say(NEXT)
+
+
+if __name__ == "__main__":
+    main()

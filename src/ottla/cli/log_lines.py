@@ -1,0 +1,25 @@
+"""What the broker says while it runs: one readable line per event, on standard error."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+
+class LineFormatter(logging.Formatter):
+    """`2026-01-31 12:00:00.123 INFO  log.manager: message`, without the package name everybody knows."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s.%(msecs)03d %(levelname)-7s %(part)s: %(message)s", "%Y-%m-%d %H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.part = record.name.removeprefix("ottla.")
+        return super().format(record)
+
+
+def log_to_stderr(level: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter())
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(level.upper())

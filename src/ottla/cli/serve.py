@@ -1,0 +1,129 @@
+"""Runs a broker until it is told to stop, and says what happened in one line."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+
+import uvloop
+
+from ottla import __version__
+from ottla.cli import pid_file
+from ottla.cli.log_lines import log_to_stderr
+from ottla.cli.settings import broker_config, ignored
+from ottla.config import BrokerConfig, ConfigError
+from ottla.node import Node
+from ottla.runtime import real_runtime
+from ottla.runtime.disk import DiskLocked
+
+# A broker makes few reference cycles and many short-lived objects: look for cycles a lot less often.
+_GC_THRESHOLDS = (50_000, 20, 50)
+
+
+def serve(
+    properties_file: str | None,
+    port: int | None,
+    data_dir: str | None,
+    settings: Sequence[str],
+    log_level: str,
+) -> int:
+    """The status to exit with."""
+    log_to_stderr(log_level)
+    try:
+        config = broker_config(properties_file, port, data_dir, settings)
+    except ConfigError as error:
+        return _fail(str(error))
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror}")
+    if config.unknown_keys:
+        names = ", ".join(ignored(config.unknown_keys))
+        print(f"ottla: warning: ignored settings that Ottla does not know: {names}", file=sys.stderr)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(config))
+
+
+async def _serve(config: BrokerConfig) -> int:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop_or_quit, stopping)
+
+    node = Node(real_runtime(), config)
+    try:
+        await node.start()
+    except DiskLocked as error:
+        return _fail(f"{error.filename}: in use by another broker; stop it or choose another --data-dir")
+    except ConfigError as error:
+        return _fail(str(error))
+    except OSError as error:
+        return _fail(_os_error(error, config))
+
+    data_dir = config.log_dirs[0]
+    pid_file.write(data_dir)
+    try:
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
+        gc.enable()
+        _announce(node, config)
+        failed = asyncio.ensure_future(node.wait_failed())
+        asked = asyncio.ensure_future(stopping.wait())
+        await asyncio.wait({failed, asked}, return_when=asyncio.FIRST_COMPLETED)
+        # The node has logged what failed, and knows not to call this a clean shutdown.
+        await node.stop()
+        return 1 if failed.done() else 0
+    finally:
+        pid_file.remove(data_dir)
+
+
+def _stop_or_quit(stopping: asyncio.Event) -> None:
+    if stopping.is_set():
+        os._exit(1)
+    stopping.set()
+
+
+def _announce(node: Node, config: BrokerConfig) -> None:
+    host, port = node.address
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    lines = (
+        f"Ottla {__version__}",
+        f"Ready: {address} in {_seconds_since_process_start():.2f} s",
+        f"Data: {', '.join(config.log_dirs)}",
+        f"Cluster: {node.cluster_id}",
+    )
+    # One write, so that whoever waits for the second line has the rest too.
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def _seconds_since_process_start() -> float:
+    """Including the interpreter's own start, where the system tells."""
+    try:
+        with open("/proc/self/stat") as file:
+            # Fields are counted after the command name, which may itself contain spaces and brackets.
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError):
+        return time.process_time()
+
+
+def _os_error(error: OSError, config: BrokerConfig) -> str:
+    if error.errno in {errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL} and error.filename is None:
+        where = ", ".join(str(endpoint) for endpoint in config.broker_listeners)
+        reasons = {
+            errno.EADDRINUSE: "the port is in use; choose another with --port",
+            errno.EACCES: "this user may not listen there; choose a port above 1023 with --port",
+            errno.EADDRNOTAVAIL: "this machine does not have that address; see listeners",
+        }
+        return f"cannot listen on {where}: {reasons[error.errno]}"
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+
+
+def _fail(message: str) -> int:
+    print(f"ottla: {message}", file=sys.stderr)
+    return 1

@@ -1,0 +1,71 @@
+"""From a file and flags to a broker's settings. Flags win over the file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+from ottla.config import BROKER_KEYS, BrokerConfig, ConfigError, Endpoint, parse_properties
+from ottla.config.listeners import parse_endpoints
+
+
+def broker_config(
+    properties_file: str | None, port: int | None, data_dir: str | None, settings: Iterable[str]
+) -> BrokerConfig:
+    """ConfigError or OSError when they cannot be used."""
+    properties = _read(properties_file) if properties_file is not None else {}
+    for setting in settings:
+        name, separator, value = setting.partition("=")
+        if not separator or not name.strip():
+            raise ConfigError(f"--set {setting}: must be key=value")
+        properties[name.strip()] = value.strip()
+    if data_dir is not None:
+        properties["log.dirs"] = data_dir
+    config = BrokerConfig.from_properties(properties)
+    # Absolute, so that messages, the banner and `ottla stop` mean the same place wherever they are read.
+    properties["log.dirs"] = ",".join(os.path.abspath(path) for path in config.log_dirs)
+    if port is not None:
+        properties.update(_on_port(config, port))
+    return BrokerConfig.from_properties(properties)
+
+
+def ignored(unknown_keys: Iterable[str]) -> list[str]:
+    """The keys Ottla does not know, each with the one that was probably meant."""
+    import difflib
+
+    names: list[str] = []
+    for name in unknown_keys:
+        near = difflib.get_close_matches(name, BROKER_KEYS, n=1, cutoff=0.9)
+        names.append(f"{name} (did you mean {near[0]}?)" if near else name)
+    return names
+
+
+def _read(path: str) -> dict[str, str]:
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        # What Java reads properties as; files from editors of today are UTF-8.
+        text = data.decode("latin-1")
+    try:
+        return parse_properties(text)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _on_port(config: BrokerConfig, port: int) -> Mapping[str, str]:
+    """The listeners with the first client listener moved to `port`, and what is advertised for it as well."""
+    moved = config.broker_listeners[0].listener
+
+    def joined(name: str) -> str:
+        endpoints = parse_endpoints(name, config.strings(name))
+        return ",".join(
+            str(Endpoint(endpoint.listener, endpoint.host, port) if endpoint.listener == moved else endpoint)
+            for endpoint in endpoints
+        )
+
+    properties = {"listeners": joined("listeners")}
+    if config.advertised_listeners is not None:
+        properties["advertised.listeners"] = joined("advertised.listeners")
+    return properties

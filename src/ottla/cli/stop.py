@@ -1,0 +1,87 @@
+"""`ottla stop`: ends the broker that serves a data directory, and waits until it has."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import sys
+import time
+from typing import Any
+
+from ottla.cli import pid_file
+
+
+def add_to(commands: Any) -> None:
+    parser = commands.add_parser(
+        "stop",
+        help="stop the broker of a data directory",
+        description="Stop the broker of a data directory and wait until it has ended.",
+    )
+    parser.add_argument(
+        "--data-dir", metavar="DIR", default="ottla-data", help="its data directory (default: ./%(default)s)"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="how long to wait (default: %(default)g)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    data_dir = os.path.abspath(options.data_dir)
+    pid = pid_file.read(data_dir)
+    if pid is None or not _is_served(data_dir):
+        print(f"ottla: no broker serves {data_dir}; name its directory with --data-dir", file=sys.stderr)
+        return 1
+    try:
+        ended = _end(pid, data_dir, options.timeout)
+    except PermissionError:
+        print(f"ottla: process {pid} belongs to another user", file=sys.stderr)
+        return 1
+    if not ended:
+        print(f"ottla: process {pid} has not ended after {options.timeout:g} s", file=sys.stderr)
+        return 1
+    print(f"Stopped the broker of {data_dir} (process {pid})")
+    return 0
+
+
+def _end(pid: int, data_dir: str, timeout_seconds: float) -> bool:
+    """Ask the process to stop and wait until it has ended."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    except (AttributeError, OSError):
+        # No such call on this system: the lock goes with the process, so wait for that.
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + timeout_seconds
+        while _is_served(data_dir):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+    try:
+        signal.pidfd_send_signal(process, signal.SIGTERM)
+        return bool(select.select([process], [], [], timeout_seconds)[0])
+    finally:
+        os.close(process)
+
+
+def _is_served(data_dir: str) -> bool:
+    """A process id in a file proves nothing after a crash; the lock on the directory does."""
+    from ottla.log.names import LOCK_FILE
+    from ottla.runtime.disk import DiskLocked, PosixDisk
+
+    path = f"{data_dir}/{LOCK_FILE}"
+    if not os.path.exists(path):
+        return False
+    try:
+        PosixDisk().lock(path).release()
+    except DiskLocked:
+        return True
+    return False

@@ -1,0 +1,31 @@
+"""Settings for brokers that live for seconds, given as Python values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+SettingValue: TypeAlias = str | int | float | bool | list[str] | tuple[str, ...]
+
+# One broker cannot have three replicas, and no test wants to wait for more consumers to turn up.
+_DEFAULTS: Mapping[str, str] = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+}
+
+
+def properties(settings: Mapping[str, SettingValue] | None) -> dict[str, str]:
+    """As a properties file would have them."""
+    return {**_DEFAULTS, **{name: _text(value) for name, value in (settings or {}).items()}}
+
+
+def _text(value: SettingValue) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ",".join(value)
+    return str(value)
