@@ -142,7 +142,6 @@ SERVER_KEYS = (
         "",
         "Exceptions to max.connections.per.ip, as address:count separated by commas.",
         dynamic="cluster-wide",
-        effective=False,
     ),
     ConfigKey(
         "max.connection.creation.rate",
@@ -167,7 +166,6 @@ SERVER_KEYS = (
         55 * 1024 * 1024,
         "Most bytes of records in one fetch response, whatever the consumer asks for.",
         minimum=1024,
-        effective=False,
     ),
     ConfigKey(
         "max.incremental.fetch.session.cache.slots",

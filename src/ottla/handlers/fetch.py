@@ -33,6 +33,7 @@ Topics = list[tuple[bytes, list[FetchedPartition]]]
 @handles(ApiKey.FETCH)
 def fetch(broker: Broker, version: int, frame: memoryview, at: int) -> list[ReadableBuffer] | PendingReply:
     request = codec.parse(frame, at, version)
+    request.max_bytes = min(request.max_bytes, broker.config.integer("fetch.max.bytes"))
     fetch_set = _fetch_set(broker, request, version)
     if isinstance(fetch_set, ErrorCode):
         return codec.encode(version, SESSIONLESS, [], fetch_set.value)

@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 
 from ottla.config import BrokerConfig, Endpoint
+from ottla.config.listeners import parse_connection_overrides
 from ottla.runtime import Runtime
 from ottla.runtime.net import Listener
 from ottla.runtime.tasks import ByteBudget
@@ -17,6 +18,8 @@ from ottla.wire.frame import SCRATCH_BYTES
 
 log = logging.getLogger(__name__)
 
+UNLIMITED_BYTES = 1 << 62
+
 
 class ConnectionLimits:
     """What all connections of a node share: the scratch buffer, the memory budget, the counts."""
@@ -25,11 +28,15 @@ class ConnectionLimits:
         self.dispatcher = dispatcher
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.request_bytes_max = config.integer("socket.request.max.bytes")
-        self.request_bytes = ByteBudget(config.integer("queued.max.request.bytes"))
+        queued_bytes = config.integer("queued.max.request.bytes")
+        self.request_bytes = ByteBudget(queued_bytes if queued_bytes >= 0 else UNLIMITED_BYTES)
         self.connections: dict[Connection, None] = {}
         self._per_host: Counter[str] = Counter()
         self._connections_max = config.integer("max.connections")
         self._per_host_max = config.integer("max.connections.per.ip")
+        self._per_host_overrides = parse_connection_overrides(
+            config.string("max.connections.per.ip.overrides")
+        )
         self.accepting = True
         self.serving = False
         self.emptied = asyncio.Event()
@@ -40,8 +47,9 @@ class ConnectionLimits:
             return "the broker is stopping"
         if len(self.connections) >= self._connections_max:
             return f"max.connections={self._connections_max} is reached"
-        if self._per_host[connection.host] >= self._per_host_max:
-            return f"max.connections.per.ip={self._per_host_max} is reached for {connection.host}"
+        per_host_max = self._per_host_overrides.get(connection.host, self._per_host_max)
+        if self._per_host[connection.host] >= per_host_max:
+            return f"max.connections.per.ip={per_host_max} is reached for {connection.host}"
         self.connections[connection] = None
         self._per_host[connection.host] += 1
         return None
@@ -79,7 +87,7 @@ class Server:
 
     async def close_idle_connections(self) -> None:
         """Runs for the life of the node. A connection is idle when nothing came for a whole period."""
-        while True:
+        while self._idle_ms >= 0:
             await asyncio.sleep(self._idle_ms / 1000)
             for connection in tuple(self.limits.connections):
                 connection.release_buffer()
