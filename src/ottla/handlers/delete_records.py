@@ -18,9 +18,9 @@ from kio.schema.delete_records.v2.response import (
 from kio.static.primitive import i64
 
 from ottla.handlers.context import Broker, RequestContext
-from ottla.handlers.internal_topics import INTERNAL_TOPICS
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.metadata.internal_topics import INTERNAL_TOPICS
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidTopic, KafkaError, OffsetOutOfRange, PolicyViolation
 

@@ -12,6 +12,7 @@ v8 -4 · v9 -5 · v10 time-out for tiered storage (ignored) · v11 -6
 from __future__ import annotations
 
 from collections import Counter
+from enum import IntEnum
 
 from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest
 from kio.schema.list_offsets.v11.response import (
@@ -29,21 +30,27 @@ from ottla.replication.partition import Partition
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion
 
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-LATEST_TIERED = -5
-EARLIEST_PENDING_UPLOAD = -6
 
-FIRST_VERSION_OF_POSITION = {
-    LATEST: 1,
-    EARLIEST: 1,
-    MAX_TIMESTAMP: 7,
-    EARLIEST_LOCAL: 8,
-    LATEST_TIERED: 9,
-    EARLIEST_PENDING_UPLOAD: 11,
+class Position(IntEnum):
+    """Timestamps with a meaning of their own."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
+
+
+FIRST_VERSION: dict[int, int] = {
+    Position.LATEST: 1,
+    Position.EARLIEST: 1,
+    Position.MAX_TIMESTAMP: 7,
+    Position.EARLIEST_LOCAL: 8,
+    Position.LATEST_TIERED: 9,
+    Position.EARLIEST_PENDING_UPLOAD: 11,
 }
+NEVER = 1 << 15
 
 CONSUMER = -1
 READ_COMMITTED = 1
@@ -60,9 +67,7 @@ def list_offsets(broker: Broker, context: RequestContext, request: ListOffsetsRe
         try:
             if times_named[topic, asked.partition_index] > 1:
                 raise InvalidRequest(f"Partition {topic}-{asked.partition_index} is named twice")
-            if asked.timestamp < 0 and context.version < FIRST_VERSION_OF_POSITION.get(
-                asked.timestamp, 2**15
-            ):
+            if asked.timestamp < 0 and context.version < FIRST_VERSION.get(asked.timestamp, NEVER):
                 raise UnsupportedVersion(f"Position {asked.timestamp} needs a newer ListOffsets version")
             partition = broker.replicas.partition(topic, asked.partition_index)
             partition.check_leader_epoch(asked.current_leader_epoch)
@@ -100,14 +105,14 @@ def _readable_end(partition: Partition, request: ListOffsetsRequest) -> int:
 def _find(partition: Partition, position: int, end: int) -> TimestampOffset:
     log = partition.log
     match position:
-        case -1:
+        case Position.LATEST:
             return TimestampOffset(-1, end, partition.leader_epoch)
-        case -2 | -4:
+        case Position.EARLIEST | Position.EARLIEST_LOCAL:
             return TimestampOffset(-1, log.start_offset, log.epoch_at(log.start_offset))
-        case -3:
+        case Position.MAX_TIMESTAMP:
             found = log.max_timestamp_offset()
             return found if found is not None and found.offset < end else NOWHERE
-        case -5 | -6:
+        case Position.LATEST_TIERED | Position.EARLIEST_PENDING_UPLOAD:
             return NOWHERE
         case _:
             return log.offset_for_timestamp(position, end) or NOWHERE

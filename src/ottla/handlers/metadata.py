@@ -32,11 +32,11 @@ from ottla.controller.topic_names import CLUSTER_METADATA_TOPIC, check_name
 from ottla.controller.topics import NewTopic
 from ottla.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla.handlers.context import Broker, RequestContext
-from ottla.handlers.internal_topics import INTERNAL_TOPICS
 from ottla.handlers.nodes import nodes_on
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
+from ottla.metadata.internal_topics import INTERNAL_TOPICS
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidTopic, KafkaError, TopicAlreadyExists
 from ottla.wire.upgrades.metadata import ClusterOperationsMetadataRequest

@@ -23,7 +23,6 @@ log = logging.getLogger(__name__)
 _UNKNOWN_TOPIC_OR_PARTITION = ErrorCode.unknown_topic_or_partition.value
 _UNKNOWN_TOPIC_ID = ErrorCode.unknown_topic_id.value
 _STORAGE_ERROR = ErrorCode.kafka_storage_error.value
-INTERNAL_TOPICS = frozenset((b"__consumer_offsets", b"__transaction_state", b"__share_group_state"))
 
 
 @handles(ApiKey.PRODUCE)
@@ -43,7 +42,7 @@ def produce(broker: Broker, version: int, frame: memoryview, at: int) -> list[Re
             elif partition is None:
                 unknown = _UNKNOWN_TOPIC_ID if by_id and partitions is None else _UNKNOWN_TOPIC_OR_PARTITION
                 row = PartitionResult(index, unknown)
-            elif partition.topic_partition.topic.encode() in INTERNAL_TOPICS:
+            elif partition.is_internal:
                 row = PartitionResult(index, ErrorCode.invalid_topic_exception.value)
             else:
                 try:

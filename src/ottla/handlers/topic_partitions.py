@@ -20,11 +20,11 @@ from kio.static.primitive import i32
 from ottla.controller.topic_names import check_name
 from ottla.handlers.authorized import TOPIC_OPERATIONS
 from ottla.handlers.context import Broker, RequestContext
-from ottla.handlers.internal_topics import INTERNAL_TOPICS
 from ottla.handlers.nodes import Node, nodes_on
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.image import PartitionImage, TopicImage
+from ottla.metadata.internal_topics import INTERNAL_TOPICS
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidTopic
 

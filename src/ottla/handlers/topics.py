@@ -70,7 +70,7 @@ def _created(broker: Broker, outcome: TopicOutcome) -> CreatableTopicResult:
             name=TopicName(outcome.name),
             topic_id=None,
             error_code=error.code,
-            error_message=str(error),
+            error_message=error_message(error),
             configs=(),
         )
     return CreatableTopicResult(

@@ -69,7 +69,7 @@ def prepare(
     """
     found: dict[str, MetaProperties] = {}
     for log_dir in log_dirs:
-        disk.make_dirs(log_dir)
+        _make_dir(disk, log_dir)
         properties = load(disk, log_dir)
         if properties is not None:
             found[log_dir] = properties
@@ -101,3 +101,15 @@ def prepare(
             disk.replace_file(f"{log_dir}/{FILE_NAME}", properties.to_text().encode())
             found[log_dir] = properties
     return found
+
+
+def _make_dir(disk: Disk, path: str) -> None:
+    """So that it is still there after a power cut: a new directory is only on disk once its parent is."""
+    parents = []
+    while not disk.exists(path):
+        parent = path.rstrip("/").rpartition("/")[0] or ("/" if path.startswith("/") else ".")
+        parents.append((parent, path))
+        path = parent
+    for parent, child in reversed(parents):
+        disk.make_dirs(child)
+        disk.sync_dir(parent)

@@ -38,8 +38,8 @@ from ottla.runtime.disk import Disk
 BATCH_BYTES_MAX = 1024 * 1024
 
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
-# Of files that were never finished, or that were to be removed: ours and Apache Kafka's.
-_LEFTOVER = re.compile(r"\d{20}-\d{10}(-\d+)?\.checkpoint\.(tmp|part|deleted)")
+# Files of the log's directory that were never finished, or that were to be removed: ours and Apache Kafka's.
+_LEFTOVER = re.compile(r"\d{20}.*\.(tmp|part|deleted)")
 
 
 class SnapshotDamaged(Exception):

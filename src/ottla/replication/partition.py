@@ -7,6 +7,7 @@ from uuid import UUID
 
 from ottla.log.log import PartitionLog
 from ottla.log.types import AppendResult, TopicPartition
+from ottla.metadata.internal_topics import INTERNAL_TOPICS
 from ottla.wire.errors import FencedLeaderEpoch, NotEnoughReplicas, UnknownLeaderEpoch
 
 ACKS_ALL = -1
@@ -21,6 +22,7 @@ class Watcher(Protocol):
 class Partition:
     __slots__ = (
         "high_watermark",
+        "is_internal",
         "isr",
         "leader_epoch",
         "log",
@@ -35,6 +37,7 @@ class Partition:
         self, log: PartitionLog, topic_id: UUID, leader_epoch: int, replicas: tuple[int, ...]
     ) -> None:
         self.topic_partition: TopicPartition = log.topic_partition
+        self.is_internal = log.topic_partition.topic in INTERNAL_TOPICS
         self.topic_id = topic_id
         self.log = log
         self.leader_epoch = leader_epoch

@@ -28,7 +28,7 @@ from ottla.handlers.leader_epochs import offset_for_leader_epoch
 from ottla.handlers.list_offsets import list_offsets
 from ottla.handlers.producers import describe_producers
 from ottla.log.epochs import LeaderEpochs
-from ottla.log.producers import ProducerStates, ProducerUpdate
+from ottla.log.producers import ProducerBatch, ProducerStates
 from ottla.log.types import TimestampOffset, TopicPartition
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode, UnknownTopicOrPartition
@@ -263,8 +263,8 @@ def test_records_that_must_not_be_deleted() -> None:
 def test_describe_producers() -> None:
     broker = broker_of()
     states = broker.replicas.partition("a", 0).log.producers
-    states.apply(ProducerUpdate(9, 1, 0, 4, 10, 14, 1400, TRANSACTIONAL))
-    states.apply(ProducerUpdate(8, 0, 7, 7, 15, 15, 1500, 0))
+    states.apply(ProducerBatch(9, 1, 0, 4, 10, 14, 1400, TRANSACTIONAL))
+    states.apply(ProducerBatch(8, 0, 7, 7, 15, 15, 1500, 0))
     request = DescribeProducersRequest(
         topics=(
             TopicRequest(name="a", partition_indexes=(0, 1)),

@@ -28,6 +28,7 @@ from kio.serial import entity_reader, entity_writer
 from ottla.handlers.registry import REGISTRY, Api
 from ottla.testing.in_process import InProcessBroker
 from ottla.wire.api import ApiKey
+from ottla.wire.errors import ErrorCode
 
 HAND_PACKED = (ApiKey.PRODUCE, ApiKey.FETCH)
 TOPICS = ("words", "numbers")
@@ -135,3 +136,15 @@ def test_round_trip(connection: socket.socket, api: Api, version: int, data: st.
     response, body_size = entity_reader(response_type)(reply, header_size)
     assert header_size + body_size == len(reply)
     assert isinstance(response, response_type)
+
+
+def test_an_error_about_the_longest_name_there_can_be_still_fits(connection: socket.socket) -> None:
+    """Version 4 has strings of at most 32,767 bytes, and the message quotes the name."""
+    request_type = load_request_schema(ApiKey.CREATE_TOPICS, 4)
+    topic_type = sys.modules[request_type.__module__].CreatableTopic
+    topic = topic_type(name="x" * 32_767, num_partitions=1, replication_factor=1, assignments=(), configs=())
+    reply = exchange(connection, ApiKey.CREATE_TOPICS, 4, request_type(topics=(topic,)))
+    response_type = load_response_schema(ApiKey.CREATE_TOPICS, 4)
+    response, _ = entity_reader(response_type)(reply, 4)
+    assert response.topics[0].error_code is ErrorCode.invalid_topic_exception
+    assert "the length of" in response.topics[0].error_message
