@@ -27,7 +27,7 @@ Ts = TypeVarTuple("Ts")
 
 TIME_LIMIT_S = 30 * 24 * 3600.0
 ROUNDS_PER_INSTANT_MAX = 100_000
-CLOSE_ATTEMPTS_MAX = 10
+UNWINDINGS_MAX = 100
 
 
 class Deadlock(Exception):
@@ -262,15 +262,17 @@ class SimLoop(asyncio.BaseEventLoop):
         """Abandon what is left. Their `finally` blocks run here and not at the collector's whim."""
         if self.is_closed():
             return
-        unfinished = self.unfinished()
-        super().close()
-        for task in unfinished:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            coroutine = task.get_coro()
-            for _ in range(CLOSE_ATTEMPTS_MAX):
-                with contextlib.suppress(Exception, ProcessDied):
-                    coroutine.close()
-                    break
+        abandoned: set[SimTask] = set()
+        asyncio._set_running_loop(self)
+        try:
+            # What they await on their way out goes nowhere, and what they start is abandoned in turn.
+            while remaining := [task for task in self.unfinished() if task not in abandoned]:
+                abandoned.update(remaining)
+                for task in remaining:
+                    _abandon(task)
+        finally:
+            asyncio._set_running_loop(None)
+            super().close()
         self._due.clear()
         self._timers.clear()
 
@@ -306,6 +308,16 @@ class SimLoop(asyncio.BaseEventLoop):
 
     async def create_connection(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise RuntimeError("no sockets in the simulation; use runtime.net")
+
+
+def _abandon(task: SimTask) -> None:
+    """Unwind its coroutine: every `await` on the way out fails like the first."""
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    coroutine = task.get_coro()
+    # Not close(): where an inner coroutine awaits again, that ends the outer one alone.
+    with contextlib.suppress(BaseException):
+        for _ in range(UNWINDINGS_MAX):
+            coroutine.throw(ProcessDied("the simulation is over"))
 
 
 def _where(awaited: Any) -> str:

@@ -9,6 +9,7 @@ from ottla.config import BrokerConfig
 from ottla.controller.brokers import BrokerRegistration
 from ottla.controller.controller import Controller
 from ottla.metadata.image import MetadataImage
+from ottla.metadata.meta_properties import prepare
 from ottla.metadata.records import Endpoint
 from ottla.metadata.uuids import random_uuid
 from ottla.raft.metadata_log import open_metadata_log
@@ -33,6 +34,8 @@ class MetadataNode:
         settings |= {name.replace("_", "."): value for name, value in properties.items()}
         self.world = world
         self.config = BrokerConfig.from_properties(settings)
+        self.segment_bytes: int | None = None
+        """Smaller than the configuration allows, to see segments come and go."""
         self.failures: list[BaseException] = []
         self.controller: Controller
         self.loaded: MetadataImage
@@ -44,7 +47,10 @@ class MetadataNode:
         return self.controller.image
 
     async def boot(self, runtime: Runtime) -> None:
+        prepare(runtime.disk, runtime.random, self.config.log_dirs, self.config.node_id)
         log = open_metadata_log(runtime, self.config)
+        if self.segment_bytes is not None:
+            log.update_config(replace(log.config, segment_bytes=self.segment_bytes))
         self.controller = Controller(
             runtime, self.config, log, lambda _, failure: self.failures.append(failure)
         )
