@@ -88,6 +88,7 @@ class Node:
             ),
             controller=controller,
             producer_ids=ProducerIds(self._allocate_producer_ids),
+            tasks=self._core,
         )
         server = Server(runtime, config, Dispatcher(self._broker, self._requests))
         bound = [await server.bind(endpoint) for endpoint in config.broker_listeners]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla.sim.broker import PORT, broker, make_log_dir
+from ottla.sim.broker import PORT, broker
 from ottla.sim.checkers import (
     Acked,
     History,
@@ -28,7 +28,7 @@ RECORDS = 30
 
 
 def produce_through_faults(
-    history: History, *, power_loss: bool | None
+    history: History, *, power_loss: bool | None, settings: dict[str, str] | None = None
 ) -> Callable[[SimWorld], Coroutine[Any, Any, str]]:
     """Two producers write while the broker crashes; then everything is read and checked."""
 
@@ -55,8 +55,7 @@ def produce_through_faults(
                 history.observe(Read(("t", partition), record.offset, record.value))
 
     async def scenario(world: SimWorld) -> str:
-        make_log_dir(world, "b1")
-        world.start("b1", broker())
+        world.start("b1", broker(settings))
         await asyncio.sleep(1)
         admin = SimClient(world.runtime("admin"), "b1", PORT)
         await admin.create_topic("t", partitions=PARTITIONS)
@@ -84,6 +83,12 @@ def test_killing_the_process_loses_no_acknowledged_record(seed: int) -> None:
 def test_a_power_cut_leaves_a_broker_that_starts_and_reads_that_are_true(seed: int) -> None:
     """Whether records survive it is up to flush.messages; topics and bytes must."""
     simulate(produce_through_faults(History(NoCorruptRead()), power_loss=None), seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_acknowledged_after_its_flush_survives_power_cuts(seed: int) -> None:
+    settings = {"log.flush.interval.messages": "1"}
+    simulate(produce_through_faults(History(), power_loss=True, settings=settings), seed=seed)
 
 
 def test_a_power_cut_before_the_flush_loses_records_and_the_checker_sees_it() -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ottla.replication.manager import ReplicaManager
     from ottla.replication.sessions import FetchSessions
     from ottla.runtime import Runtime
+    from ottla.runtime.tasks import TaskScope
 
 
 @dataclass(slots=True)
@@ -26,6 +27,8 @@ class Broker:
     fetch_sessions: FetchSessions
     controller: Controller
     producer_ids: ProducerIds
+    tasks: TaskScope
+    """For work that must not be lost with its connection; a failure in it ends the node."""
 
 
 @dataclass(slots=True)

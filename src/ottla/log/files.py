@@ -138,6 +138,11 @@ class LogFiles:
     # Durability.
 
     @property
+    def reached_flush_messages(self) -> bool:
+        """So many records are not synced that the last of them may not be acknowledged before they are."""
+        return self.next_offset - self.recovery_point >= self.config.flush_messages
+
+    @property
     def flush_is_due(self) -> bool:
         """flush.messages or flush.ms has been reached."""
         unflushed = self.next_offset - self.recovery_point
@@ -253,13 +258,21 @@ class LogFiles:
             self.start_offset = offset
             self.epochs.truncate_from_start(offset)
 
+    def lower_recovery_point(self, offset: int) -> None:
+        """Records from here on will be replaced, also those that a flush under way is writing."""
+        self._truncations += 1
+        self.recovery_point = min(self.recovery_point, offset)
+
     def truncate_to(self, offset: int) -> None:
-        """Drop records at and after an offset: a follower's, that its leader does not have."""
+        """Drop records at and after an offset: a follower's, that its leader does not have.
+
+        For logs in a LogManager use its `truncate`, which keeps the recovery point on disk in step.
+        """
         if offset >= self.next_offset:
             # An epoch may have begun here without writing anything.
             self.epochs.truncate_from_end(self.next_offset)
             return
-        self._truncations += 1
+        self.lower_recovery_point(offset)
         segments = self.segments
         if offset < segments[0].base_offset:
             fresh = new_segment(self._runtime, self.dir, self.topic_partition, offset, self.config)
@@ -272,11 +285,12 @@ class LogFiles:
             active = segments.active
             self._open_segments.forget(active)
             active.truncate(active.locate(offset), offset)
+            # If it ends here, the next append rolls and later flushes no longer come by.
+            self._unsynced.paths.append(active.path)
         for snapshot in [other for other in self._snapshots.offsets if other > offset]:
             self._snapshots.remove(snapshot)
         self.next_offset = offset
         self.start_offset = min(self.start_offset, offset)
-        self.recovery_point = min(self.recovery_point, offset)
         self.epochs.truncate_from_end(offset)
         self.producers = load_producers(self.topic_partition, self._snapshots, segments.all, offset)
 

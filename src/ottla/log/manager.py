@@ -106,13 +106,28 @@ class LogManager:
         self._disk.rename(deleted.dir, target)
         self._removal.add_dir(self._runtime.clock.now_ms() + deleted.config.file_delete_delay_ms, target)
 
+    async def truncate(self, partition: TopicPartition, offset: int) -> None:
+        """Drop records at and after an offset.
+
+        First it is written down that they need not be on disk: after a crash in between, or before the
+        next checkpoint, records that replace them must not be taken for them.
+        """
+        truncated = self._logs[partition]
+        while truncated.recovery_point > offset:
+            truncated.lower_recovery_point(offset)
+            await self.write_checkpoints()
+        truncated.truncate_to(offset)
+
     # Start and stop.
 
     def lock(self) -> None:
         """Claim the directories before anything in them is read. DiskLocked: another broker has one."""
         try:
             for path in self._paths:
-                self._disk.make_dirs(path)
+                if not self._disk.exists(path):
+                    self._disk.make_dirs(path)
+                    # Or a power cut would take the directory with all that was ever synced into it.
+                    self._disk.sync_dir(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))
                 directory = LogDir(path, self._disk.lock(f"{path}/{LOCK_FILE}"))
                 self._dirs.append(directory)
                 marker = f"{path}/{CLEAN_SHUTDOWN_FILE}"
@@ -134,6 +149,7 @@ class LogManager:
         started = self._runtime.clock.monotonic()
         for directory in self._dirs:
             self._open_dir(directory, config_of)
+            self._lower_checkpoint(directory)
         elapsed_ms = (self._runtime.clock.monotonic() - started) * 1000
         log.info("opened %d logs in %d ms", len(self._logs), elapsed_ms)
 
@@ -166,6 +182,14 @@ class LogManager:
                 ),
             )
 
+    def _lower_checkpoint(self, directory: LogDir) -> None:
+        """Where recovery cut a log off below its recovery point, a second crash must not trust the old one."""
+        path = f"{directory.path}/{RECOVERY_POINTS_FILE}"
+        written = read_offsets(self._disk, path)
+        found = {partition: opened.recovery_point for partition, opened in directory.logs.items()}
+        if any(offset > found.get(partition, offset) for partition, offset in written.items()):
+            write_offsets(self._disk, path, found)
+
     async def close(self, broker_epoch: int = -1) -> None:
         """Sync and close all logs; only where that works will the next start trust what it finds."""
         await asyncio.gather(*(self._close_dir(directory, broker_epoch) for directory in self._dirs))
@@ -176,6 +200,9 @@ class LogManager:
             *(run(partition_log.close) for partition_log in directory.logs.values()), return_exceptions=True
         )
         failures = [result for result in results if isinstance(result, BaseException)]
+        for failure in failures:
+            if not isinstance(failure, Exception):
+                raise failure
         if failures:
             log.error("%s: %d logs could not be closed: %s", directory.path, len(failures), failures[0])
             return

@@ -193,7 +193,7 @@ class _Opening:
         if stored is None and topic_id is not None:
             self._disk.replace_file(path, encode_partition_metadata(topic_id), sync=False)
             self._unsynced.paths.append(path)
-            self._unsynced.dirs += [self._directory, self._directory.rpartition("/")[0]]
+            self._unsynced.dirs.append(self._directory)
         return stored or topic_id
 
     # Segments.
@@ -207,7 +207,7 @@ class _Opening:
     def _create_segment(self, base_offset: int) -> Segment:
         segment = new_segment(self._runtime, self._directory, self._partition, base_offset, self._config)
         segment.create()
-        self._unsynced.dirs.append(self._directory)
+        self._unsynced.dirs += [self._directory, self._directory.rpartition("/")[0] or "/"]
         return segment
 
     def _remove_segments(self, segments: list[Segment]) -> None:
@@ -260,12 +260,16 @@ class _Opening:
         segment.reset()
         try:
             for position, header, intact in checked_batches(segment.file, 0, limit, segment.base_offset):
+                was_synced = header.last_offset < recovery_point
                 if not intact:
                     rotten = BadBatch(position, f"CRC of the batch at offset {header.base_offset} is wrong")
-                    if header.last_offset >= recovery_point:
+                    if not was_synced:
                         raise rotten
                     log.error("%s: %s; it was on disk before, so it is kept", segment.path, rotten)
                     self._scan.damaged += 1
+                # The CRC does not cover the base offset, but only compaction leaves gaps.
+                if header.base_offset != next_offset and not was_synced and not self._config.cleanup_compact:
+                    raise BadBatch(position, f"offset {header.base_offset} does not follow {next_offset - 1}")
                 segment.note(((header.last_offset, header.size, header.max_timestamp),))
                 if segment.write_due:
                     segment.write_indexes()

@@ -33,6 +33,8 @@ from ottla.wire.errors import (
 def refuse(partition: TopicPartition, records: ReadableBuffer, at: int, config: LogConfig) -> NoReturn:
     """Say what is wrong with the batch at `at`."""
     left = len(records) - at
+    if not records:
+        raise InvalidRecord(f"{partition}: no record batch was sent")
     magic = records[at + MAGIC_AT] if left > MAGIC_AT else MAGIC
     if magic < MAGIC:
         raise UnsupportedForMessageFormat(

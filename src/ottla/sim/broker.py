@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ottla.config import BrokerConfig
 from ottla.node import Node
 from ottla.runtime import Runtime
-from ottla.sim.world import Boot, SimWorld
+from ottla.sim.world import Boot
 
 PORT = 9092
 LOG_DIR = "/data"
@@ -30,10 +30,3 @@ def broker(properties: Mapping[str, str] | None = None) -> Boot:
         raise await node.wait_failed()
 
     return boot
-
-
-def make_log_dir(world: SimWorld, host: str) -> None:
-    """As an administrator does before the first start, and durably."""
-    disk = world.host(host).disk
-    disk.make_dirs(LOG_DIR)
-    disk.sync_dir("/")
