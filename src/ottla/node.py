@@ -11,14 +11,13 @@ from ottla.controller.brokers import BrokerRegistration
 from ottla.controller.controller import Controller
 from ottla.coordinator.producer_ids import ProducerIds
 from ottla.handlers.context import Broker
-from ottla.log.log import PartitionLog
-from ottla.log.manager import METADATA_TOPIC, LogManager
-from ottla.log.recovery import open_log
+from ottla.log.manager import LogManager
+from ottla.log.names import LOCK_FILE
 from ottla.log.types import TopicPartition
 from ottla.metadata import meta_properties
 from ottla.metadata.image import MetadataImage, ResourceType
 from ottla.metadata.records import Endpoint as RegisteredEndpoint
-from ottla.metadata.uuids import METADATA_TOPIC_ID, random_uuid
+from ottla.metadata.uuids import random_uuid
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.sessions import FetchSessions
 from ottla.runtime import Runtime
@@ -61,6 +60,9 @@ class Node:
         logs = LogManager(runtime, config, config.log_dirs)
         logs.lock()
         self._stack.callback(logs.unlock)
+        if config.metadata_log_dir not in config.log_dirs:
+            runtime.disk.make_dirs(config.metadata_log_dir)
+            self._stack.callback(runtime.disk.lock(f"{config.metadata_log_dir}/{LOCK_FILE}").release)
         self._stack.push_async_callback(self._close_logs, logs)
         clean = all(logs.was_closed(path) for path in config.log_dirs)
         directories = meta_properties.prepare(
@@ -131,17 +133,6 @@ class Node:
         log.critical("%s failed, the node cannot go on: %s", name, error, exc_info=error)
         if not self._failed.done():
             self._failed.set_result(error)
-
-    def _open_metadata_log(self, logs: LogManager) -> PartitionLog:
-        path = self._config.metadata_log_dir
-        return open_log(
-            self._runtime,
-            f"{path}/{METADATA_TOPIC}-0",
-            TopicPartition(METADATA_TOPIC, 0),
-            resolve_topic(self._config, {}),
-            clean=logs.was_closed(path),
-            topic_id=METADATA_TOPIC_ID,
-        )
 
     async def _close_logs(self, logs: LogManager) -> None:
         # After a failure, or half a start, files may not be what memory says: leave no clean mark, so that

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from ottla.controller.command import Result
 from ottla.metadata.features import FEATURES
-from ottla.metadata.image import MetadataImage
+from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import (
     NO_LEADER,
     Endpoint,
@@ -19,8 +19,7 @@ from ottla.metadata.records import (
 from ottla.wire.errors import StaleBrokerEpoch
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerRegistration:
+class BrokerRegistration(NamedTuple):
     broker_id: int
     incarnation_id: UUID
     """Drawn anew each time the process starts."""
@@ -71,14 +70,36 @@ def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) 
 def _elections(image: MetadataImage, registration: BrokerRegistration) -> list[PartitionChangeRecord]:
     """Partitions the broker now leads in a new epoch.
 
-    Those without a leader whose ISR it is in; and after a crash all it led before, because their logs may
-    have lost their ends: the new epoch is how consumers notice that offsets they know were written again.
+    Those without a leader that it may lead; and after a crash all it led before, because their logs may have
+    lost their ends: the new epoch is how consumers notice that offsets they know were written again.
     """
     broker_id = registration.broker_id
-    return [
-        PartitionChangeRecord(partition_id=index, topic_id=topic.id, leader=broker_id)
-        for topic in image.topics.values()
-        for index, partition in enumerate(topic.partitions)
-        if (partition.leader == NO_LEADER and broker_id in partition.isr)
-        or (partition.leader == broker_id and not registration.clean_shutdown)
-    ]
+    records = []
+    for topic in image.topics.values():
+        for index, partition in enumerate(topic.partitions):
+            if partition.leader == broker_id and not registration.clean_shutdown:
+                records.append(PartitionChangeRecord(partition_id=index, topic_id=topic.id, leader=broker_id))
+            elif partition.leader == NO_LEADER:
+                election = _election(topic.id, index, partition, broker_id)
+                if election is not None:
+                    records.append(election)
+    return records
+
+
+def _election(
+    topic_id: UUID, index: int, partition: PartitionImage, broker_id: int
+) -> PartitionChangeRecord | None:
+    if broker_id in partition.isr:
+        return PartitionChangeRecord(partition_id=index, topic_id=topic_id, leader=broker_id)
+    if broker_id not in partition.eligible_leader_replicas:
+        return None
+    # Apache Kafka moves the last of the ISR here when it stops: it has everything that was committed.
+    eligible = tuple(other for other in partition.eligible_leader_replicas if other != broker_id)
+    return PartitionChangeRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        leader=broker_id,
+        isr=(broker_id,),
+        eligible_leader_replicas=eligible,
+        last_known_elr=(),
+    )

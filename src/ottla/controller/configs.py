@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from ottla.config import BROKER_KEYS, TOPIC_KEYS, BrokerConfig, ConfigError, ConfigType, validate_topic
 from ottla.controller.command import Result, check_size
@@ -34,22 +34,19 @@ class ConfigOperation(IntEnum):
     SUBTRACT = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigChange:
+class ConfigChange(NamedTuple):
     name: str
     operation: int
     value: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceChanges:
+class ResourceChanges(NamedTuple):
     resource_type: int
     resource_name: str
     changes: tuple[ConfigChange, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceConfigs:
+class ResourceConfigs(NamedTuple):
     """All the values a resource is to have."""
 
     resource_type: int
@@ -57,8 +54,7 @@ class ResourceConfigs:
     values: tuple[tuple[str, str | None], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigOutcome:
+class ConfigOutcome(NamedTuple):
     resource_type: int
     resource_name: str
     error: KafkaError | None = None

@@ -34,7 +34,7 @@ from ottla.controller.topics import (
 from ottla.log.log import PartitionLog
 from ottla.metadata.features import METADATA_VERSION, check_supported, new_cluster_records
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.records import AbortTransactionRecord, MetadataRecord, decode_record, encode_record
+from ottla.metadata.records import MetadataRecord, decode_record, encode_record
 from ottla.metadata.transactions import settle
 from ottla.raft.driver import Appended, QuorumDescription, RaftDriver
 from ottla.raft.snapshots import SnapshotPolicy
@@ -99,6 +99,8 @@ class Controller:
         await self._raft.start()
         initial: list[MetadataRecord] = []
         if settled.open:
+            from ottla.metadata.foreign_records import AbortTransactionRecord
+
             initial.append(AbortTransactionRecord(reason="Controller failover"))
         if METADATA_VERSION not in image.features:
             initial += new_cluster_records()

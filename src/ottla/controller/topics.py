@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from random import Random
+from types import MappingProxyType
+from typing import NamedTuple
 from uuid import UUID
 
 from ottla.controller.command import RECORDS_MAX, Result, check_size
@@ -42,8 +43,7 @@ DEFAULT = -1
 """A number of partitions or replicas left to the broker's configuration."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+class NewTopic(NamedTuple):
     name: str
     partition_count: int = DEFAULT
     replication_factor: int = DEFAULT
@@ -52,33 +52,29 @@ class NewTopic:
     configs: tuple[tuple[str, str | None], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDefaults:
+class TopicDefaults(NamedTuple):
     partition_count: int
     replication_factor: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopicOutcome:
+class TopicOutcome(NamedTuple):
     name: str | None
     """None for a deletion by an id that no topic has."""
     topic_id: UUID | None = None
     error: KafkaError | None = None
     partition_count: int = -1
     replication_factor: int = -1
-    configs: Mapping[str, str] = field(default_factory=dict)
+    configs: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRef:
+class TopicRef(NamedTuple):
     """By name or by id, never both."""
 
     name: str | None = None
     topic_id: UUID | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NewPartitions:
+class NewPartitions(NamedTuple):
     topic: str
     total_count: int
     assignments: tuple[tuple[int, ...], ...] | None = None

@@ -1,25 +1,24 @@
 """Control records: what the quorum itself writes into the metadata log and its snapshots.
 
-They stand in control batches, keyed by two int16: the key's version, and the type.
+They stand in control batches, keyed by two int16: the key's version, and the type. The few that are written
+are so small that they are packed here instead of declared.
 """
 
 from __future__ import annotations
 
-import io
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any
-
-from kio.schema.leader_change_message.v0.data import LeaderChangeMessage, Voter
-from kio.schema.snapshot_footer_record.v0.data import SnapshotFooterRecord
-from kio.schema.snapshot_header_record.v0.data import SnapshotHeaderRecord
-from kio.schema.types import BrokerId
-from kio.serial import entity_reader, entity_writer
-from kio.static.primitive import i16, i32, i64
 
 from ottla.records.records import Record
 
 _KEY = struct.Struct(">hh")
+_LEADER_CHANGE = struct.Struct(">hi")  # version, leader id
+_VOTER = struct.Struct(">iB")  # id, no tagged fields
+_SNAPSHOT_HEADER = struct.Struct(">hq")  # version, timestamp of the last record contained
+_SNAPSHOT_FOOTER = struct.Struct(">h")  # version
+_NO_TAGGED_FIELDS = b"\0"
+_COMPACT_LENGTH_MAX = 126  # what one byte of a compact array's length can say
 
 
 class ControlType(IntEnum):
@@ -38,40 +37,41 @@ def control_type(record: Record) -> int:
     return int(number)
 
 
-def leader_change(leader_id: int, voters: tuple[int, ...], granting: tuple[int, ...], now_ms: int) -> Record:
-    message = LeaderChangeMessage(
-        version=i16(0),
-        leader_id=BrokerId(leader_id),
-        voters=tuple(Voter(voter_id=i32(voter)) for voter in voters),
-        granting_voters=tuple(Voter(voter_id=i32(voter)) for voter in granting),
-    )
-    return _record(ControlType.LEADER_CHANGE, LeaderChangeMessage, message, now_ms)
+def leader_change(leader_id: int, voters: Sequence[int], granting: Sequence[int], now_ms: int) -> Record:
+    value = _LEADER_CHANGE.pack(0, leader_id) + _voters(voters) + _voters(granting) + _NO_TAGGED_FIELDS
+    return _record(ControlType.LEADER_CHANGE, value, now_ms)
 
 
 def snapshot_header(last_timestamp_ms: int, now_ms: int) -> Record:
-    message = SnapshotHeaderRecord(version=i16(0), last_contained_log_timestamp=i64(last_timestamp_ms))
-    return _record(ControlType.SNAPSHOT_HEADER, SnapshotHeaderRecord, message, now_ms)
+    value = _SNAPSHOT_HEADER.pack(0, last_timestamp_ms) + _NO_TAGGED_FIELDS
+    return _record(ControlType.SNAPSHOT_HEADER, value, now_ms)
 
 
 def snapshot_footer(now_ms: int) -> Record:
-    return _record(
-        ControlType.SNAPSHOT_FOOTER, SnapshotFooterRecord, SnapshotFooterRecord(version=i16(0)), now_ms
-    )
+    return _record(ControlType.SNAPSHOT_FOOTER, _SNAPSHOT_FOOTER.pack(0) + _NO_TAGGED_FIELDS, now_ms)
 
 
 def read_snapshot_timestamp(record: Record) -> int:
-    header, _ = entity_reader(SnapshotHeaderRecord)(record.value or b"", 0)
-    return header.last_contained_log_timestamp
+    """Of a snapshot's header."""
+    value = record.value or b""
+    if len(value) < _SNAPSHOT_HEADER.size:
+        raise ValueError(f"the header of the snapshot has {len(value)} bytes")
+    return int(_SNAPSHOT_HEADER.unpack_from(value)[1])
 
 
 def read_voter_ids(record: Record) -> tuple[int, ...]:
     from kio.schema.voters_record.v0.data import VotersRecord
+    from kio.serial import entity_reader
 
     voters, _ = entity_reader(VotersRecord)(record.value or b"", 0)
     return tuple(sorted(voter.voter_id for voter in voters.voters))
 
 
-def _record(kind: ControlType, message_type: Any, message: Any, now_ms: int) -> Record:
-    buffer = io.BytesIO()
-    entity_writer(message_type)(buffer, message)
-    return Record(_KEY.pack(0, kind), buffer.getvalue(), now_ms)
+def _voters(voter_ids: Sequence[int]) -> bytes:
+    if len(voter_ids) > _COMPACT_LENGTH_MAX:
+        raise ValueError(f"a quorum of {len(voter_ids)} voters is too large")
+    return bytes([len(voter_ids) + 1]) + b"".join(_VOTER.pack(voter_id, 0) for voter_id in voter_ids)
+
+
+def _record(kind: ControlType, value: bytes, now_ms: int) -> Record:
+    return Record(_KEY.pack(0, kind), value, now_ms)

@@ -9,31 +9,36 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ottla.metadata.records import (
     LEADER_UNCHANGED,
-    BrokerRegistrationChangeRecord,
-    ClearElrRecord,
     ConfigRecord,
     Endpoint,
     FeatureLevelRecord,
-    FenceBrokerRecord,
     MetadataRecord,
     MetadataRecordError,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RecordType,
     RegisterBrokerRecord,
-    RegisterControllerRecord,
     RemoveTopicRecord,
     SupportedFeature,
     TopicRecord,
-    UnfenceBrokerRecord,
-    UnregisterBrokerRecord,
 )
 from ottla.metadata.uuids import DIRECTORY_MIGRATING
+
+if TYPE_CHECKING:
+    from ottla.metadata.foreign_records import (
+        BrokerRegistrationChangeRecord,
+        ClearElrRecord,
+        FenceBrokerRecord,
+        RegisterControllerRecord,
+        UnfenceBrokerRecord,
+        UnregisterBrokerRecord,
+    )
 
 
 class ResourceType(IntEnum):
@@ -134,7 +139,7 @@ class MetadataImage:
         """
         delta = _Delta(self)
         for record in records:
-            handler = _HANDLERS.get(type(record))
+            handler = _HANDLERS.get(record.API_KEY)
             if handler is not None:
                 handler(delta, record)
         return delta.build(offset, epoch)
@@ -363,21 +368,21 @@ class _Delta:
 
 # Records that are not here change nothing: the no-op, and the brackets of transactions, which
 # `transactions.settle` resolves before an image sees the records between them.
-_HANDLERS: dict[type[MetadataRecord], Callable[[_Delta, Any], None]] = {
-    TopicRecord: _Delta.topic,
-    RemoveTopicRecord: _Delta.remove_topic,
-    PartitionRecord: _Delta.partition,
-    PartitionChangeRecord: _Delta.partition_change,
-    ClearElrRecord: _Delta.clear_elr,
-    ConfigRecord: _Delta.config,
-    RegisterBrokerRecord: _Delta.register_broker,
-    UnregisterBrokerRecord: _Delta.unregister_broker,
-    FenceBrokerRecord: _Delta.fence_broker,
-    UnfenceBrokerRecord: _Delta.unfence_broker,
-    BrokerRegistrationChangeRecord: _Delta.broker_registration_change,
-    RegisterControllerRecord: _Delta.register_controller,
-    FeatureLevelRecord: _Delta.feature_level,
-    ProducerIdsRecord: _Delta.producer_ids,
+_HANDLERS: dict[RecordType, Callable[[_Delta, Any], None]] = {
+    RecordType.TOPIC: _Delta.topic,
+    RecordType.REMOVE_TOPIC: _Delta.remove_topic,
+    RecordType.PARTITION: _Delta.partition,
+    RecordType.PARTITION_CHANGE: _Delta.partition_change,
+    RecordType.CLEAR_ELR: _Delta.clear_elr,
+    RecordType.CONFIG: _Delta.config,
+    RecordType.REGISTER_BROKER: _Delta.register_broker,
+    RecordType.UNREGISTER_BROKER: _Delta.unregister_broker,
+    RecordType.FENCE_BROKER: _Delta.fence_broker,
+    RecordType.UNFENCE_BROKER: _Delta.unfence_broker,
+    RecordType.BROKER_REGISTRATION_CHANGE: _Delta.broker_registration_change,
+    RecordType.REGISTER_CONTROLLER: _Delta.register_controller,
+    RecordType.FEATURE_LEVEL: _Delta.feature_level,
+    RecordType.PRODUCER_IDS: _Delta.producer_ids,
 }
 
 

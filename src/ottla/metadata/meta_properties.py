@@ -7,8 +7,8 @@ another cluster or node would otherwise be served, or deleted, as this one's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 from uuid import UUID
 
 from ottla.config import parse_properties
@@ -23,8 +23,7 @@ class MetaPropertiesError(Exception):
     """A log directory that this node must not use. The text names the file and the remedy."""
 
 
-@dataclass(frozen=True, slots=True)
-class MetaProperties:
+class MetaProperties(NamedTuple):
     cluster_id: str
     node_id: int
     directory_id: UUID

@@ -11,6 +11,7 @@ No `from __future__ import annotations` here: kio derives its codecs from the fi
 import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
 
@@ -36,6 +37,38 @@ LEADER_UNCHANGED = -2
 NO_LEADER = -1
 
 
+class RecordType(IntEnum):
+    """All that Kafka has; what is not declared here or in `foreign_records` is refused by name."""
+
+    REGISTER_BROKER = 0
+    UNREGISTER_BROKER = 1
+    TOPIC = 2
+    PARTITION = 3
+    CONFIG = 4
+    PARTITION_CHANGE = 5
+    FENCE_BROKER = 7
+    UNFENCE_BROKER = 8
+    REMOVE_TOPIC = 9
+    DELEGATION_TOKEN = 10
+    USER_SCRAM_CREDENTIAL = 11
+    FEATURE_LEVEL = 12
+    CLIENT_QUOTA = 14
+    PRODUCER_IDS = 15
+    BROKER_REGISTRATION_CHANGE = 17
+    ACCESS_CONTROL_ENTRY = 18
+    REMOVE_ACCESS_CONTROL_ENTRY = 19
+    NO_OP = 20
+    ZK_MIGRATION_STATE = 21
+    REMOVE_USER_SCRAM_CREDENTIAL = 22
+    BEGIN_TRANSACTION = 23
+    END_TRANSACTION = 24
+    ABORT_TRANSACTION = 25
+    REMOVE_DELEGATION_TOKEN = 26
+    REGISTER_CONTROLLER = 27
+    CLEAR_ELR = 28
+    UNREGISTER_CONTROLLER = 29
+
+
 class MetadataRecordError(Exception):
     """Bytes in the metadata log that this version cannot read. The text names the record."""
 
@@ -47,7 +80,7 @@ class MetadataRecord:
     __type__: ClassVar = EntityType.data
     __version__: ClassVar[i16] = i16(0)
     __flexible__: ClassVar[bool] = True
-    API_KEY: ClassVar[int]
+    API_KEY: ClassVar[RecordType]
     VERSIONS: ClassVar[range] = range(1)
 
 
@@ -75,7 +108,7 @@ class SupportedFeature(Nested):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerRecord(MetadataRecord):
-    API_KEY: ClassVar[int] = 0
+    API_KEY: ClassVar[RecordType] = RecordType.REGISTER_BROKER
     VERSIONS: ClassVar[range] = range(2, 4)
     __version__: ClassVar[i16] = i16(3)
     broker_id: int = field(metadata=INT32)
@@ -91,22 +124,15 @@ class RegisterBrokerRecord(MetadataRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnregisterBrokerRecord(MetadataRecord):
-    API_KEY: ClassVar[int] = 1
-    broker_id: int = field(metadata=INT32)
-    broker_epoch: int = field(metadata=INT64)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRecord(MetadataRecord):
-    API_KEY: ClassVar[int] = 2
+    API_KEY: ClassVar[RecordType] = RecordType.TOPIC
     name: str = field(metadata=STRING)
     topic_id: UUID = field(metadata=UUIDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecord(MetadataRecord):
-    API_KEY: ClassVar[int] = 3
+    API_KEY: ClassVar[RecordType] = RecordType.PARTITION
     VERSIONS: ClassVar[range] = range(1, 3)
     __version__: ClassVar[i16] = i16(2)
     partition_id: int = field(metadata=INT32)
@@ -127,7 +153,7 @@ class PartitionRecord(MetadataRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigRecord(MetadataRecord):
-    API_KEY: ClassVar[int] = 4
+    API_KEY: ClassVar[RecordType] = RecordType.CONFIG
     resource_type: int = field(metadata=INT8)
     resource_name: str = field(metadata=STRING)
     name: str = field(metadata=STRING)
@@ -139,7 +165,7 @@ class ConfigRecord(MetadataRecord):
 class PartitionChangeRecord(MetadataRecord):
     """None and the negative sentinels mean "unchanged"."""
 
-    API_KEY: ClassVar[int] = 5
+    API_KEY: ClassVar[RecordType] = RecordType.PARTITION_CHANGE
     VERSIONS: ClassVar[range] = range(3)
     __version__: ClassVar[i16] = i16(2)
     partition_id: int = field(metadata=INT32)
@@ -156,28 +182,14 @@ class PartitionChangeRecord(MetadataRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FenceBrokerRecord(MetadataRecord):
-    API_KEY: ClassVar[int] = 7
-    id: int = field(metadata=INT32)
-    epoch: int = field(metadata=INT64)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnfenceBrokerRecord(MetadataRecord):
-    API_KEY: ClassVar[int] = 8
-    id: int = field(metadata=INT32)
-    epoch: int = field(metadata=INT64)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveTopicRecord(MetadataRecord):
-    API_KEY: ClassVar[int] = 9
+    API_KEY: ClassVar[RecordType] = RecordType.REMOVE_TOPIC
     topic_id: UUID = field(metadata=UUIDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureLevelRecord(MetadataRecord):
-    API_KEY: ClassVar[int] = 12
+    API_KEY: ClassVar[RecordType] = RecordType.FEATURE_LEVEL
     name: str = field(metadata=STRING)
     feature_level: int = field(metadata=INT16)
     """0 removes the feature."""
@@ -185,99 +197,24 @@ class FeatureLevelRecord(MetadataRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdsRecord(MetadataRecord):
-    API_KEY: ClassVar[int] = 15
+    API_KEY: ClassVar[RecordType] = RecordType.PRODUCER_IDS
     broker_id: int = field(metadata=INT32)
     broker_epoch: int = field(metadata=INT64)
     next_producer_id: int = field(metadata=INT64)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerRegistrationChangeRecord(MetadataRecord):
-    API_KEY: ClassVar[int] = 17
-    VERSIONS: ClassVar[range] = range(3)
-    __version__: ClassVar[i16] = i16(2)
-    broker_id: int = field(metadata=INT32)
-    broker_epoch: int = field(metadata=INT64)
-    fenced: int = field(metadata=INT8 | {"tag": 0}, default=0)
-    """1 fences, -1 unfences, 0 changes nothing."""
-    in_controlled_shutdown: int = field(metadata=INT8 | {"tag": 1}, default=0)
-    log_dirs: tuple[UUID, ...] = field(metadata=UUIDS | {"tag": 2}, default=())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoOpRecord(MetadataRecord):
-    API_KEY: ClassVar[int] = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeginTransactionRecord(MetadataRecord):
-    API_KEY: ClassVar[int] = 23
-    name: str | None = field(metadata=STRING | {"tag": 0}, default=None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndTransactionRecord(MetadataRecord):
-    API_KEY: ClassVar[int] = 24
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AbortTransactionRecord(MetadataRecord):
-    API_KEY: ClassVar[int] = 25
-    reason: str | None = field(metadata=STRING | {"tag": 0}, default=None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterControllerRecord(MetadataRecord):
-    API_KEY: ClassVar[int] = 27
-    controller_id: int = field(metadata=INT32)
-    incarnation_id: UUID = field(metadata=UUIDS)
-    zk_migration_ready: bool = field(metadata=BOOL, default=False)
-    end_points: tuple[Endpoint, ...]
-    features: tuple[SupportedFeature, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClearElrRecord(MetadataRecord):
-    API_KEY: ClassVar[int] = 28
-    topic_name: str = field(metadata=STRING)
-    """Empty for all topics."""
 
 
 RECORD_TYPES: dict[int, type[MetadataRecord]] = {
     record_type.API_KEY: record_type
     for record_type in (
         RegisterBrokerRecord,
-        UnregisterBrokerRecord,
         TopicRecord,
         PartitionRecord,
         ConfigRecord,
         PartitionChangeRecord,
-        FenceBrokerRecord,
-        UnfenceBrokerRecord,
         RemoveTopicRecord,
         FeatureLevelRecord,
         ProducerIdsRecord,
-        BrokerRegistrationChangeRecord,
-        NoOpRecord,
-        BeginTransactionRecord,
-        EndTransactionRecord,
-        AbortTransactionRecord,
-        RegisterControllerRecord,
-        ClearElrRecord,
     )
-}
-
-# Records of features this version does not have; known by name so that the error can say what is missing.
-_UNSUPPORTED_NAMES = {
-    10: "DelegationTokenRecord",
-    11: "UserScramCredentialRecord",
-    14: "ClientQuotaRecord",
-    18: "AccessControlEntryRecord",
-    19: "RemoveAccessControlEntryRecord",
-    21: "ZkMigrationStateRecord",
-    22: "RemoveUserScramCredentialRecord",
-    26: "RemoveDelegationTokenRecord",
-    29: "UnregisterControllerRecord",
 }
 
 
@@ -324,10 +261,7 @@ def decode_record(value: bytes) -> MetadataRecord:
         raise MetadataRecordError(
             f"metadata record of {len(value)} bytes has a bad frame: {error}"
         ) from error
-    record_type = RECORD_TYPES.get(api_key)
-    if record_type is None:
-        name = _UNSUPPORTED_NAMES.get(api_key, "of an unknown kind")
-        raise MetadataRecordError(f"metadata record {name} (type {api_key}) is not supported by this version")
+    record_type = RECORD_TYPES.get(api_key) or _foreign_type(api_key)
     name = record_type.__name__
     if version not in record_type.VERSIONS:
         raise MetadataRecordError(
@@ -344,6 +278,17 @@ def decode_record(value: bytes) -> MetadataRecord:
         raise MetadataRecordError(f"metadata record {name} has {len(value) - at - size} bytes after its end")
     assert isinstance(record, MetadataRecord)
     return record
+
+
+def _foreign_type(api_key: int) -> type[MetadataRecord]:
+    from ottla.metadata.foreign_records import FOREIGN_TYPES
+
+    record_type = FOREIGN_TYPES.get(api_key)
+    if record_type is None:
+        known = {int(kind): kind.name for kind in RecordType}
+        name = known.get(api_key, "of an unknown kind")
+        raise MetadataRecordError(f"metadata record {name} (type {api_key}) is not supported by this version")
+    return record_type
 
 
 def _read_uvarint(value: bytes, at: int) -> tuple[int, int]:

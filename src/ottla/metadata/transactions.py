@@ -9,13 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ottla.metadata.records import (
-    AbortTransactionRecord,
-    BeginTransactionRecord,
-    EndTransactionRecord,
-    MetadataRecord,
-    MetadataRecordError,
-)
+from ottla.metadata.records import MetadataRecord, MetadataRecordError, RecordType
 
 
 class Settled(NamedTuple):
@@ -28,17 +22,15 @@ def settle(records: Iterable[MetadataRecord]) -> Settled:
     settled: list[MetadataRecord] = []
     pending: list[MetadataRecord] | None = None
     for record in records:
-        match record:
-            case BeginTransactionRecord():
+        match record.API_KEY:
+            case RecordType.BEGIN_TRANSACTION:
                 if pending is not None:
                     raise MetadataRecordError("a metadata transaction begins inside another one")
                 pending = []
-            case EndTransactionRecord() | AbortTransactionRecord():
+            case RecordType.END_TRANSACTION | RecordType.ABORT_TRANSACTION as kind:
                 if pending is None:
-                    raise MetadataRecordError(
-                        f"{type(record).__name__} stands outside a metadata transaction"
-                    )
-                if isinstance(record, EndTransactionRecord):
+                    raise MetadataRecordError(f"{kind.name} stands outside a metadata transaction")
+                if kind is RecordType.END_TRANSACTION:
                     settled += pending
                 pending = None
             case _:

@@ -6,14 +6,12 @@ voters add events (what peers answer) and effects (what to ask them), not anothe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias, assert_never
+from typing import NamedTuple, TypeAlias, assert_never
 
 from ottla.raft.roles import Role, transition
 
 
-@dataclass(frozen=True, slots=True)
-class Election:
+class Election(NamedTuple):
     """What must survive a restart, or a voter could vote twice in one epoch."""
 
     epoch: int = 0
@@ -21,36 +19,31 @@ class Election:
     voted_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ElectionDue:
+class ElectionDue(NamedTuple):
     """Time without a leader is up. For a sole voter that is at once."""
 
     log_end_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class VoteGranted:
+class VoteGranted(NamedTuple):
     voter_id: int
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
+class Acknowledged(NamedTuple):
     """The voter has everything before this offset on its disk."""
 
     voter_id: int
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class PersistElection:
+class PersistElection(NamedTuple):
     """To be on disk before any effect after it."""
 
     election: Election
 
 
-@dataclass(frozen=True, slots=True)
-class AppendLeaderChange:
+class AppendLeaderChange(NamedTuple):
     """The first record of an epoch; nothing of the epoch is committed before it is."""
 
     epoch: int
@@ -59,15 +52,13 @@ class AppendLeaderChange:
     granting_voters: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(NamedTuple):
     """Everything before this offset is committed."""
 
     high_watermark: int
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     acknowledged_offset: int
     acknowledged_at_ms: int
 

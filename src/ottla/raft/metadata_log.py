@@ -14,7 +14,6 @@ from ottla.log.types import TopicPartition
 from ottla.metadata.snapshot import list_snapshots
 from ottla.metadata.uuids import METADATA_TOPIC_ID
 from ottla.raft.quorum_state import QuorumState, load_quorum_state
-from ottla.records.batch import HEADER_BYTES
 from ottla.runtime import Runtime
 
 METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
@@ -27,7 +26,8 @@ class QuorumError(Exception):
     """The metadata on disk cannot be used by this node. The text names the remedy."""
 
 
-def open_metadata_log(runtime: Runtime, config: BrokerConfig) -> PartitionLog:
+def open_metadata_log(runtime: Runtime, config: BrokerConfig, *, clean: bool = False) -> PartitionLog:
+    """`clean` says that the node was shut down in good order, so that the log need not be scanned."""
     directory = f"{config.metadata_log_dir}/{METADATA_PARTITION}"
     runtime.disk.make_dirs(directory)
     state = load_quorum_state(runtime.disk, directory) or QuorumState()
@@ -38,7 +38,7 @@ def open_metadata_log(runtime: Runtime, config: BrokerConfig) -> PartitionLog:
         directory,
         METADATA_PARTITION,
         _log_config(config),
-        clean=False,
+        clean=clean,
         recovery_point=synced_offset,
         topic_id=METADATA_TOPIC_ID,
     )
@@ -55,8 +55,6 @@ def _log_config(config: BrokerConfig) -> LogConfig:
     return LogConfig(
         segment_bytes=config.integer("metadata.log.segment.bytes"),
         segment_ms=config.integer("metadata.log.segment.ms"),
-        # Record overhead included, with room to spare.
-        max_message_bytes=HEADER_BYTES + 2 * BATCH_BYTES_MAX,
         retention_ms=-1,
         retention_bytes=-1,
         # Nobody reads it while it runs.

@@ -6,7 +6,7 @@ Its `appliedOffset`, which Kafka leaves at 0 and does not read, holds how much o
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ottla.raft.core import Election
 from ottla.runtime.disk import Disk
@@ -20,9 +20,8 @@ class QuorumStateDamaged(Exception):
     """The text names the file and what is wrong with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumState:
-    election: Election = field(default_factory=Election)
+class QuorumState(NamedTuple):
+    election: Election = Election()
     synced_offset: int = 0
     """Everything before it was on disk when this was written."""
 

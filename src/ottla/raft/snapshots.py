@@ -7,8 +7,8 @@ pass the retention size. The newest stays whatever its size.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from ottla.log.log import PartitionLog
 from ottla.metadata.image import MetadataImage
@@ -25,8 +25,7 @@ from ottla.runtime import Runtime
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotPolicy:
+class SnapshotPolicy(NamedTuple):
     bytes_between: int
     """Of records since the last snapshot, before the next one is taken."""
     retention_bytes: int
@@ -86,6 +85,7 @@ class Snapshots:
             self._log.delete_records_before(following.offset)
             self._log.enforce_retention(self._runtime.clock.now_ms())
             self._runtime.disk.remove(f"{self._log.dir}/{oldest.file_name}")
+            remove_leftovers(self._runtime.disk, self._log.dir)
             del sizes[oldest]
 
     def _size_bytes(self, identity: SnapshotId) -> int:

@@ -73,6 +73,19 @@ def test_partitions_without_a_leader_get_one_from_their_isr() -> None:
     assert result.records[1:] == [PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=1)]
 
 
+def test_an_eligible_replica_leads_where_the_isr_is_empty() -> None:
+    image = with_partitions((NO_LEADER, ()), (NO_LEADER, ()))
+    eligible = PartitionChangeRecord(
+        partition_id=0, topic_id=TOPIC, eligible_leader_replicas=(2, 1), last_known_elr=(1,)
+    )
+    image = image.apply_all([eligible], 11, 1)
+    result = register_broker(image, registration(clean_shutdown=True), next_offset=12)
+    elected, leaderless = image.apply_all(result.records, 13, 1).topics["t"].partitions
+    assert (elected.leader, elected.isr, elected.leader_epoch) == (1, (1,), 5)
+    assert (elected.eligible_leader_replicas, elected.last_known_elr) == ((2,), ())
+    assert leaderless.leader == NO_LEADER
+
+
 def test_after_a_crash_all_it_led_is_led_in_a_new_epoch() -> None:
     image = with_partitions((NO_LEADER, (1,)), (2, (1, 2)), (1, (1,)))
     result = register_broker(image, registration(clean_shutdown=False), next_offset=11)

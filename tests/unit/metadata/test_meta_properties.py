@@ -38,6 +38,12 @@ def test_new_directories_get_one_cluster_and_an_id_each(disk: SimDisk) -> None:
     ]
 
 
+def test_new_directories_survive_a_power_cut(disk: SimDisk) -> None:
+    found = prepare(disk, Random(1), ["/var/lib/a", "/b"], node_id=3)
+    disk.crash()
+    assert {log_dir: load(disk, log_dir) for log_dir in found} == found
+
+
 def test_a_cluster_id_can_be_given(disk: SimDisk) -> None:
     assert prepare(disk, Random(1), ["/a"], node_id=1, cluster_id="mine")["/a"].cluster_id == "mine"
     with pytest.raises(MetaPropertiesError, match=r"/a/meta.properties: cluster.id=mine, expected other"):

@@ -6,26 +6,28 @@ from uuid import UUID
 
 import pytest
 
-from ottla.metadata.image import MetadataImage, PartitionImage, ResourceType
-from ottla.metadata.records import (
+from ottla.metadata.foreign_records import (
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
+    FenceBrokerRecord,
+    NoOpRecord,
+    RegisterControllerRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from ottla.metadata.image import MetadataImage, PartitionImage, ResourceType
+from ottla.metadata.records import (
     ConfigRecord,
     Endpoint,
     FeatureLevelRecord,
-    FenceBrokerRecord,
     MetadataRecord,
     MetadataRecordError,
-    NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
-    RegisterControllerRecord,
     RemoveTopicRecord,
     TopicRecord,
-    UnfenceBrokerRecord,
-    UnregisterBrokerRecord,
 )
 
 TOPIC = UUID(int=0xA1)

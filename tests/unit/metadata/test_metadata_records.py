@@ -10,18 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.metadata import records
-from ottla.metadata.records import (
+from ottla.metadata import foreign_records, records
+from ottla.metadata.foreign_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
+    EndTransactionRecord,
+    NoOpRecord,
+)
+from ottla.metadata.records import (
     ConfigRecord,
     Endpoint,
-    EndTransactionRecord,
     FeatureLevelRecord,
     MetadataRecord,
     MetadataRecordError,
-    NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
@@ -66,9 +68,8 @@ def entities(entity_type: type[Any]) -> st.SearchStrategy[Any]:
     return st.builds(entity_type, **{field.name: values_of(field, hints[field.name]) for field in fields})
 
 
-any_record = st.sampled_from(sorted(records.RECORD_TYPES)).flatmap(
-    lambda api_key: entities(records.RECORD_TYPES[api_key])
-)
+ALL_TYPES = {**records.RECORD_TYPES, **foreign_records.FOREIGN_TYPES}
+any_record = st.sampled_from(sorted(ALL_TYPES)).flatmap(lambda api_key: entities(ALL_TYPES[api_key]))
 
 
 @given(record=any_record)
@@ -201,7 +202,7 @@ def test_an_older_version_is_read_where_only_tagged_fields_were_added() -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (b"\x01\x12\x00\x00", r"AccessControlEntryRecord \(type 18\) is not supported"),
+        (b"\x01\x12\x00\x00", r"ACCESS_CONTROL_ENTRY \(type 18\) is not supported"),
         (b"\x01\x63\x00\x00", r"unknown kind \(type 99\)"),
         (b"\x00\x02\x00", "frame version 0"),
         (b"\x01\x00\x09\x00", "RegisterBrokerRecord has version 9; this version reads 2 to 3"),

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from ottla.metadata import snapshot
+from ottla.metadata.foreign_records import RegisterControllerRecord
 from ottla.metadata.image import MetadataImage, ResourceType
 from ottla.metadata.records import (
     ConfigRecord,
@@ -16,7 +17,6 @@ from ottla.metadata.records import (
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
-    RegisterControllerRecord,
     SupportedFeature,
     TopicRecord,
 )

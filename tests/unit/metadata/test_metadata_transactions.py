@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.metadata.records import (
+from ottla.metadata.foreign_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
+)
+from ottla.metadata.records import (
     FeatureLevelRecord,
     MetadataRecord,
     MetadataRecordError,

@@ -1,0 +1,186 @@
+"""Logs as Apache Kafka leaves them, or others: what can be gone on from, and what is refused and why."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+from kio.schema.types import BrokerId
+from kio.schema.voters_record.v0.data import KRaftVersionFeature, Voter, VotersRecord
+from kio.serial import entity_writer
+from kio.static.primitive import i16
+from metadata_node import HOST, LOG_DIR, MetadataNode
+
+from ottla.controller.topics import NewTopic
+from ottla.metadata.control import ControlType
+from ottla.metadata.foreign_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    EndTransactionRecord,
+    NoOpRecord,
+    RegisterControllerRecord,
+)
+from ottla.metadata.meta_properties import prepare
+from ottla.metadata.records import (
+    FeatureLevelRecord,
+    MetadataRecord,
+    MetadataRecordError,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+    decode_record,
+    encode_record,
+)
+from ottla.raft.metadata_log import QuorumError, open_metadata_log
+from ottla.records.batch import iter_headers
+from ottla.records.records import Record, encode_batch, iter_records
+from ottla.sim.world import SimWorld
+
+VERSION = FeatureLevelRecord(name="metadata.version", feature_level=25)
+TOPIC_ID = UUID(int=300)
+LEFT_BY_KAFKA: list[MetadataRecord] = [
+    BeginTransactionRecord(name="Bootstrap records"),
+    VERSION,
+    FeatureLevelRecord(name="group.version", feature_level=1),
+    EndTransactionRecord(),
+    RegisterControllerRecord(controller_id=1, incarnation_id=UUID(int=9), end_points=(), features=()),
+    RegisterBrokerRecord(
+        broker_id=1, incarnation_id=UUID(int=10), broker_epoch=5, end_points=(), features=()
+    ),
+    BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, fenced=-1),
+    NoOpRecord(),
+    TopicRecord(name="orders", topic_id=TOPIC_ID),
+    PartitionRecord(
+        partition_id=0,
+        topic_id=TOPIC_ID,
+        replicas=(1,),
+        isr=(1,),
+        leader=-1,
+        leader_epoch=3,
+        partition_epoch=4,
+        directories=(UUID(int=200),),
+    ),
+]
+
+
+def encoded(records: list[MetadataRecord]) -> list[Record]:
+    return [Record(None, encode_record(record), 1) for record in records]
+
+
+def started_on(
+    batches: list[tuple[list[Record], bool]], check: Callable[[MetadataNode], None] = lambda _: None
+) -> None:
+    """Start a node on a log with these batches of records, each with whether it is a control batch."""
+    with SimWorld(1) as world:
+        node = MetadataNode(world)
+        runtime = world.runtime(HOST)
+        prepare(runtime.disk, runtime.random, node.config.log_dirs, node.config.node_id)
+        log = open_metadata_log(runtime, node.config)
+        for records, control in batches:
+            batch = encode_batch(records, base_offset=log.next_offset, leader_epoch=8, control=control)
+            log.append_batches(batch)
+        log.close()
+
+        async def scenario() -> None:
+            await node.start()
+            check(node)
+            await node.controller.create_topics([NewTopic("new")])
+
+        world.run(scenario())
+
+
+def voters(*voter_ids: int) -> Record:
+    feature = KRaftVersionFeature(min_supported_version=i16(0), max_supported_version=i16(1))
+    message = VotersRecord(
+        version=i16(0),
+        voters=tuple(
+            Voter(
+                voter_id=BrokerId(voter_id),
+                voter_directory_id=UUID(int=200),
+                endpoints=(),
+                k_raft_version_feature=feature,
+            )
+            for voter_id in voter_ids
+        ),
+    )
+    buffer = io.BytesIO()
+    entity_writer(VotersRecord)(buffer, message)
+    return Record(b"\0\0\0" + bytes([ControlType.KRAFT_VOTERS]), buffer.getvalue(), 1)
+
+
+def test_a_log_that_kafka_left_goes_on_in_a_new_epoch() -> None:
+    def check(node: MetadataNode) -> None:
+        assert node.loaded.features == {"metadata.version": 25, "group.version": 1}
+        assert node.loaded.brokers[1].active
+        assert list(node.loaded.controllers) == [1]
+        assert node.loaded.topics["orders"].partitions[0].leader == -1
+        # The broker was gone; now that it is back, it leads again.
+        partition = node.image.topics["orders"].partitions[0]
+        assert (partition.leader, partition.leader_epoch) == (1, 4)
+        assert node.image.epoch == 9
+        assert node.image.features == node.loaded.features
+
+    started_on([([voters(1)], True), (encoded(LEFT_BY_KAFKA), False)], check)
+
+
+def test_a_transaction_left_open_is_aborted() -> None:
+    records: list[MetadataRecord] = [
+        VERSION,
+        BeginTransactionRecord(),
+        TopicRecord(name="half", topic_id=TOPIC_ID),
+    ]
+
+    def check(node: MetadataNode) -> None:
+        assert node.image.topics == {}
+        disk = node.world.host(HOST).disk
+        logs = [name for name in disk.list_dir(LOG_DIR) if name.endswith(".log")]
+        data = b"".join(disk.read_file(f"{LOG_DIR}/{name}") for name in logs)
+        written = [
+            decode_record(record.value or b"")
+            for at, header in iter_headers(data)
+            if not header.is_control
+            for record in iter_records(data[at : at + header.size])
+        ]
+        assert [type(record) for record in written[3:5]] == [AbortTransactionRecord, RegisterBrokerRecord]
+
+    started_on([(encoded(records), False)], check)
+
+
+def test_an_aborted_transaction_never_was() -> None:
+    records: list[MetadataRecord] = [
+        VERSION,
+        BeginTransactionRecord(),
+        TopicRecord(name="half", topic_id=TOPIC_ID),
+        AbortTransactionRecord(),
+    ]
+
+    def check(node: MetadataNode) -> None:
+        assert node.loaded.topics == {}
+
+    started_on([(encoded(records), False)], check)
+
+
+@pytest.mark.parametrize("voter_ids", [(2,), (1, 2, 3)])
+def test_other_voters_are_refused(voter_ids: tuple[int, ...]) -> None:
+    with pytest.raises(QuorumError, match=r"voters are \[.*\]; this version runs node 1 as the only voter"):
+        started_on([([voters(*voter_ids)], True), (encoded(LEFT_BY_KAFKA), False)])
+
+
+@pytest.mark.parametrize("level", [22, 28])
+def test_a_metadata_version_that_is_too_old_or_too_new_is_refused(level: int) -> None:
+    version = FeatureLevelRecord(name="metadata.version", feature_level=level)
+    with pytest.raises(MetadataRecordError, match=f"metadata.version is {level}; .* supports 23 to 27"):
+        started_on([(encoded([version]), False)])
+
+
+def test_an_older_metadata_version_that_was_upgraded_since_is_history() -> None:
+    old = FeatureLevelRecord(name="metadata.version", feature_level=20)
+    started_on([(encoded([old, VERSION]), False)])
+
+
+def test_a_record_this_version_does_not_know_is_named() -> None:
+    with pytest.raises(MetadataRecordError, match="ACCESS_CONTROL_ENTRY"):
+        started_on([(encoded([VERSION]), False), ([Record(None, b"\x01\x12\x00\x00", 1)], False)])
