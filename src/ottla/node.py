@@ -18,6 +18,7 @@ from ottla.metadata import meta_properties
 from ottla.metadata.image import MetadataImage, ResourceType
 from ottla.metadata.records import Endpoint as RegisteredEndpoint
 from ottla.metadata.uuids import random_uuid
+from ottla.raft.metadata_log import open_metadata_log
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.sessions import FetchSessions
 from ottla.runtime import Runtime
@@ -73,7 +74,8 @@ class Node:
         )
         self.cluster_id = directories[config.metadata_log_dir].cluster_id
 
-        controller = self._controller = Controller(runtime, config, self._open_metadata_log(logs), self._fail)
+        metadata_log = open_metadata_log(runtime, config, clean=logs.was_closed(config.metadata_log_dir))
+        controller = self._controller = Controller(runtime, config, metadata_log, self._fail)
         await controller.start()
         self._stack.push_async_callback(controller.close)
 
