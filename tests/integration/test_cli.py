@@ -116,6 +116,15 @@ def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> Non
         assert connects(*address(banner))
 
 
+def test_a_directory_of_another_node_is_refused(tmp_path: Path) -> None:
+    with started("--port", "0", "--data-dir", str(tmp_path)):
+        pass
+    refused = ottla("start", "--port", "0", "--data-dir", str(tmp_path), "--set", "node.id=7")
+    assert refused.returncode == 1
+    assert "node.id=1, but this node is configured as 7" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
 def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]

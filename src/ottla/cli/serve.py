@@ -18,7 +18,10 @@ from ottla.cli import pid_file
 from ottla.cli.log_lines import log_to_stderr
 from ottla.cli.settings import broker_config, ignored
 from ottla.config import BrokerConfig, ConfigError
+from ottla.metadata.meta_properties import MetaPropertiesError
+from ottla.metadata.records import MetadataRecordError
 from ottla.node import Node
+from ottla.raft.metadata_log import QuorumError
 from ottla.runtime import real_runtime
 from ottla.runtime.disk import DiskLocked
 
@@ -59,7 +62,7 @@ async def _serve(config: BrokerConfig) -> int:
         await node.start()
     except DiskLocked as error:
         return _fail(f"{error.filename}: in use by another broker; stop it or choose another --data-dir")
-    except ConfigError as error:
+    except (ConfigError, MetaPropertiesError, QuorumError, MetadataRecordError) as error:
         return _fail(str(error))
     except OSError as error:
         return _fail(_os_error(error, config))
