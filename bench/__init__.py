@@ -1,0 +1,1 @@
+"""Benchmarks: the same load against Ottla and a peer, on one machine, in one run. See bench/README.md."""
