@@ -63,7 +63,7 @@ def test_sizes_that_cannot_be_are_refused(size):
 
 def test_a_frame_beyond_the_budget_waits_until_memory_is_free():
     frames, budget = reader(limit=1000)
-    budget.take(900)
+    assert budget.reserve(900)
     head = struct.pack(">i", 600) + b"x" * 100
     frames.target()[: len(head)] = head
     frames.received(len(head))

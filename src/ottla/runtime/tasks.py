@@ -76,17 +76,18 @@ class TaskScope:
 class ByteBudget:
     """Memory promised before a body is read. A refused caller is called back once bytes are free again."""
 
-    __slots__ = ("_waiting", "limit", "used")
+    __slots__ = ("_waiting", "_waking", "limit", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
         self._waiting: deque[Callable[[], None]] = deque()
+        self._waking = False
 
     @property
     def is_tight(self) -> bool:
         """Time to give back what is merely kept for later."""
-        return self.used * 2 > self.limit
+        return bool(self._waiting) or self.used * 2 > self.limit
 
     def reserve(self, size: int) -> bool:
         # One oversized request may pass when nothing else is in flight; it would starve otherwise.
@@ -95,16 +96,19 @@ class ByteBudget:
         self.used += size
         return True
 
-    def take(self, size: int) -> None:
-        """Account for bytes that exist already, limit or not."""
-        self.used += size
-
     def call_when_free(self, callback: Callable[[], None]) -> None:
         self._waiting.append(callback)
 
     def release(self, size: int) -> None:
         self.used -= size
-        for _ in range(len(self._waiting)):
-            if self.used >= self.limit:
-                return
-            self._waiting.popleft()()
+        # A caller woken here may release in turn; it must not wake the others again below itself.
+        if self._waking or not size:
+            return
+        self._waking = True
+        try:
+            for _ in range(len(self._waiting)):
+                if self.used >= self.limit:
+                    break
+                self._waiting.popleft()()
+        finally:
+            self._waking = False

@@ -136,7 +136,8 @@ class Connection(asyncio.BufferedProtocol):
             self._processing = False
         if out:
             self._flush()
-        if not reader.settle():
+        # Memory that others only keep for later comes before letting this client wait.
+        if not reader.settle() and not (self._limits.reclaim() and reader.settle()):
             self._block()
             self._limits.request_bytes.call_when_free(self._unblock)
 

@@ -80,7 +80,7 @@ class Dispatcher:
         message = codec(api.key, version)
         try:
             request = message.read(frame, skip_tags(frame, at) if message.flexible else at)
-        except (SerialError, ValueError, IndexError) as error:
+        except (SerialError, ValueError, IndexError, struct.error) as error:
             raise MalformedFrame(
                 f"its {api.key.name} version {version} cannot be decoded: {error}"
             ) from error

@@ -54,6 +54,13 @@ class ConnectionLimits:
         self._per_host[connection.host] += 1
         return None
 
+    def reclaim(self) -> bool:
+        """Take back the buffers that connections only keep for later; whether there were any."""
+        before = self.request_bytes.used
+        for connection in tuple(self.connections):
+            connection.release_buffer()
+        return self.request_bytes.used < before
+
     def forget(self, connection: Connection) -> None:
         if connection in self.connections:
             del self.connections[connection]

@@ -11,6 +11,7 @@ decode it before they return, and keep no view of it.
 
 from __future__ import annotations
 
+import mmap
 import struct
 
 from ottla.runtime.tasks import ByteBudget
@@ -18,7 +19,13 @@ from ottla.runtime.tasks import ByteBudget
 SIZE = struct.Struct(">i")
 SCRATCH_BYTES = 256 * 1024
 OWN_BYTES_MIN = 4 * 1024
+LAZY_BYTES_MIN = 1024 * 1024
 REQUEST_HEADER_BYTES_MIN = 8
+
+
+def _buffer(size: int) -> memoryview:
+    """Large ones take no memory until bytes arrive, however much a client announces."""
+    return memoryview(bytearray(size) if size < LAZY_BYTES_MIN else mmap.mmap(-1, size))
 
 
 class MalformedFrame(Exception):
@@ -84,17 +91,19 @@ class FrameReader:
                 self._view[:left] = self._view[start:end]
                 self._start, self._end = 0, left
             return True
-        granted = self._budget.reserve(needed)
-        if not granted:
-            # The scratch buffer is everybody's, so what has arrived must leave it even now.
-            needed = left
-            self._budget.take(needed)
-        own = memoryview(bytearray(max(needed, OWN_BYTES_MIN) if granted else needed))
+        if not self._budget.reserve(needed):
+            if self._view is self._scratch:
+                # The scratch buffer is everybody's, so what has arrived must leave it even now.
+                self._view = memoryview(bytearray(self._view[start:end]))
+                self._start, self._end = 0, left
+            return False
+        own = _buffer(max(needed, OWN_BYTES_MIN))
         own[:left] = self._view[start:end]
-        self._budget.release(self._own_bytes)
-        self._view, self._own_bytes = own, needed
+        held, self._own_bytes = self._own_bytes, needed
+        self._view = own
         self._start, self._end = 0, left
-        return granted
+        self._budget.release(held)
+        return True
 
     def release(self) -> None:
         """Give the connection's own buffer back, if nothing is in it."""
@@ -102,6 +111,7 @@ class FrameReader:
             self.close()
 
     def close(self) -> None:
-        self._budget.release(self._own_bytes)
-        self._view, self._own_bytes = self._scratch, 0
+        held, self._own_bytes = self._own_bytes, 0
+        self._view = self._scratch
         self._start = self._end = 0
+        self._budget.release(held)

@@ -27,6 +27,7 @@ finally:
     if _hidden:
         del sys.modules["hypothesis"]
 
+from ottla.wire.counts import walker  # noqa: E402
 from ottla.wire.upgrades import find_upgrade  # noqa: E402
 
 __all__ = ["Codec", "SerialError", "codec", "newest_version"]
@@ -60,7 +61,10 @@ def codec(api_key: int, version: int) -> Codec:
     is_newest = version == newest_version(api_key)
     upgrade = None if is_newest else find_upgrade(api_key)
 
+    check_counts = walker(request_type)
+
     def read(frame: memoryview, at: int) -> Any:
+        check_counts(frame, at)
         # kio refuses writable buffers; it copies what it reads, so the frame may be reused afterwards.
         request, _ = read_entity(frame.toreadonly(), at)
         if is_newest:
