@@ -131,6 +131,8 @@ class LogFiles:
         snapshot = self._snapshots.take(base_offset, self.producers.active.values(), sync=False)
         self._unsynced.paths += [sealed.offsets.file.path, sealed.times.file.path, snapshot]
         self._unsynced.dirs.append(self.dir)
+        # Its records may be on disk, but its indexes are not: only a flush may pass the end of a segment.
+        self.recovery_point = min(self.recovery_point, base_offset - 1)
         self.segments.add(segment)
         self._open_segments.use(sealed)
         return segment
@@ -152,6 +154,16 @@ class LogFiles:
         )
 
     @property
+    def checkpoint_offset(self) -> int:
+        """The recovery point to write down. If it is where the log ends now, it would also be the end of the
+        active segment were that to roll, with indexes that are not synced: then the last record is left to
+        recovery, and with it the segment."""
+        is_closed = self._settled_offset == self.next_offset
+        if is_closed or self.recovery_point <= self.segments.active.base_offset:
+            return self.recovery_point
+        return self.recovery_point - 1
+
+    @property
     def has_unsynced_segments(self) -> bool:
         """Segments that are full wait to be synced, so that a crash need not check them."""
         return self.recovery_point < self.segments.active.base_offset
@@ -170,7 +182,7 @@ class LogFiles:
                 await self._sync(self.next_offset if upto is None else min(upto, self.next_offset))
 
     async def _sync(self, end_offset: int) -> None:
-        truncations = self._truncations
+        truncations, active = self._truncations, self.segments.active
         unflushed = self.segments.from_offset(self.recovery_point)
         segments = [segment for segment in unflushed if segment.base_offset < end_offset]
         others, replacements = self._unsynced.take(), self._stale_epochs()
@@ -185,7 +197,10 @@ class LogFiles:
             for segment in segments:
                 segment.unpin()
         if truncations == self._truncations:
-            self.recovery_point = end_offset
+            sealed_end = self.segments.base_after(active)
+            if sealed_end is not None and end_offset >= sealed_end:
+                end_offset = sealed_end - 1
+            self.recovery_point = max(self.recovery_point, end_offset)
         self.flushed_ms = self._now_ms()
 
     def _stale_epochs(self) -> list[tuple[str, bytes]]:

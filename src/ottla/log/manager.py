@@ -183,10 +183,10 @@ class LogManager:
             )
 
     def _lower_checkpoint(self, directory: LogDir) -> None:
-        """Where recovery cut a log off below its recovery point, a second crash must not trust the old one."""
+        """Where recovery cut a log below its recovery point, a second crash must not trust the old one."""
         path = f"{directory.path}/{RECOVERY_POINTS_FILE}"
         written = read_offsets(self._disk, path)
-        found = {partition: opened.recovery_point for partition, opened in directory.logs.items()}
+        found = {partition: opened.checkpoint_offset for partition, opened in directory.logs.items()}
         if any(offset > found.get(partition, offset) for partition, offset in written.items()):
             write_offsets(self._disk, path, found)
 
@@ -265,7 +265,7 @@ class LogManager:
             await self._write_checkpoints(directory)
 
     async def _write_checkpoints(self, directory: LogDir) -> None:
-        recovery_points = {partition: found.recovery_point for partition, found in directory.logs.items()}
+        recovery_points = {partition: found.checkpoint_offset for partition, found in directory.logs.items()}
         start_offsets = {
             partition: found.start_offset
             for partition, found in directory.logs.items()

@@ -211,6 +211,8 @@ class _Opening:
         return segment
 
     def _remove_segments(self, segments: list[Segment]) -> None:
+        # Were they to come back after a crash, old records would stand among newer ones.
+        self._unsynced.dirs.append(self._directory)
         for segment in segments:
             segment.release()
             for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):

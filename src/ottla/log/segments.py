@@ -50,6 +50,11 @@ class Segments:
         """The offset after the last of a segment's."""
         return self._bases[index + 1] if index + 1 < len(self._bases) else log_end_offset
 
+    def base_after(self, segment: Segment) -> int | None:
+        """Where the next segment begins, if there is one."""
+        slot = bisect_right(self._bases, segment.base_offset)
+        return self._bases[slot] if slot < len(self._bases) else None
+
     def add(self, segment: Segment) -> None:
         self._segments.append(segment)
         self._bases.append(segment.base_offset)

@@ -98,6 +98,7 @@ def contents(log: PartitionLog) -> dict[int, bytes]:
     offset = log.start_offset
     while offset < log.next_offset:
         data = memoryview(log.read(offset, 500, upto=log.next_offset))
+        assert data, f"nothing at {offset} of {log.next_offset}"
         for at, header in iter_headers(data):
             for record in iter_records(data[at : at + header.size]):
                 if record.offset >= offset:

@@ -70,16 +70,17 @@ def test_after_a_kill_logs_are_recovered_from_their_recovery_points(caplog: pyte
     broker = Broker()
     manager = broker.start()
     log = create(manager, "orders", segment_bytes=1000)
-    fill(log, 20)
+    fill(log, 22)
     asyncio.run(log.flush())
     asyncio.run(manager.write_checkpoints())
-    fill(log, 5)
+    fill(log, 3)
     broker.disk.kill()
     with caplog.at_level("INFO"):
         reopened = broker.start().get(ORDERS)
     assert reopened is not None
-    assert (reopened.next_offset, reopened.recovery_point) == (25, 20)
-    # The segment that holds offset 20 and no other.
+    # The last record is left to recovery, lest the indexes of its segment be trusted.
+    assert (reopened.next_offset, reopened.recovery_point) == (25, 21)
+    # The segment that holds offset 21 and no other.
     assert "recovered orders-0: 5 records scanned" in caplog.text
     assert read_all(reopened) == [(i, i) for i in range(25)]
 
