@@ -9,7 +9,10 @@ import logging
 from ottla.config import BrokerConfig, LogConfig, advertise, resolve_topic
 from ottla.controller.brokers import BrokerRegistration
 from ottla.controller.controller import Controller
+from ottla.coordinator.offsets_topic import ReplicatedOffsetsLog
 from ottla.coordinator.producer_ids import ProducerIds
+from ottla.coordinator.runtime import GroupCoordinator
+from ottla.coordinator.settings import GroupSettings
 from ottla.handlers.context import Broker
 from ottla.log.manager import LogManager
 from ottla.log.names import LOCK_FILE
@@ -81,6 +84,14 @@ class Node:
 
         logs.open(lambda topic: self._log_config(topic, controller.image))
         replicas = self._replicas = ReplicaManager(config.node_id, config, logs)
+        groups = self._groups = GroupCoordinator(
+            runtime,
+            config.node_id,
+            GroupSettings.from_config(config),
+            ReplicatedOffsetsLog(replicas),
+            self._core,
+            codec=config.integer("offsets.topic.compression.codec"),
+        )
         self._broker = Broker(
             runtime=runtime,
             config=config,
@@ -92,6 +103,7 @@ class Node:
             ),
             controller=controller,
             producer_ids=ProducerIds(self._allocate_producer_ids),
+            groups=groups,
             tasks=self._core,
         )
         server = Server(runtime, config, Dispatcher(self._broker, self._requests))
@@ -117,6 +129,7 @@ class Node:
             )
         )
         self._stack.push_async_callback(self._core.close)
+        self._stack.callback(groups.close)
         logs.start(self._core, self._high_watermark)
         self._core.spawn(server.close_idle_connections(), "idle-connections")
         self.address = (advertised[0].host, advertised[0].port)
@@ -149,6 +162,7 @@ class Node:
         if old.configs is not new.configs:
             self._apply_broker_configs(new)
         self._replicas.apply(old, new)
+        self._groups.apply(old, new)
 
     def _apply_broker_configs(self, image: MetadataImage) -> None:
         config = self._config.with_dynamic(

@@ -12,7 +12,6 @@ COORDINATOR_KEYS = (
         "Partitions of the topic of committed offsets; fixed once it exists.",
         minimum=1,
         importance="high",
-        effective=False,
     ),
     ConfigKey(
         "offsets.topic.replication.factor",
@@ -21,7 +20,6 @@ COORDINATOR_KEYS = (
         "Replicas of the topic of committed offsets.",
         minimum=1,
         importance="high",
-        effective=False,
     ),
     ConfigKey(
         "offsets.topic.segment.bytes",
@@ -30,7 +28,6 @@ COORDINATOR_KEYS = (
         "Segment size of the topic of committed offsets; small segments load and compact faster.",
         minimum=1,
         importance="high",
-        effective=False,
     ),
     ConfigKey(
         "offsets.topic.compression.codec",
@@ -38,7 +35,6 @@ COORDINATOR_KEYS = (
         0,
         "Codec number of the topic of committed offsets; 0 is none.",
         importance="high",
-        effective=False,
     ),
     ConfigKey(
         "offsets.load.buffer.size",

@@ -76,7 +76,6 @@ _TOPIC = (
         "broker recompress batches that use a different codec.",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         importance="high",
-        effective=False,
     ),
     _topic(
         "compression.gzip.level",

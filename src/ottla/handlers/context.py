@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ottla.config import BrokerConfig
     from ottla.controller.controller import Controller
     from ottla.coordinator.producer_ids import ProducerIds
+    from ottla.coordinator.runtime import GroupCoordinator
     from ottla.replication.manager import ReplicaManager
     from ottla.replication.sessions import FetchSessions
     from ottla.runtime import Runtime
@@ -27,6 +28,7 @@ class Broker:
     fetch_sessions: FetchSessions
     controller: Controller
     producer_ids: ProducerIds
+    groups: GroupCoordinator
     tasks: TaskScope
     """For work that must not be lost with its connection; a failure in it ends the node."""
 
@@ -40,3 +42,8 @@ class RequestContext:
     client_id: str | None
     client_address: str
     listener: str
+
+    @property
+    def client_host(self) -> str:
+        """As Kafka shows it: the address, with a slash where a name would stand."""
+        return "/" + self.client_address.rpartition(":")[0]

@@ -28,7 +28,7 @@ finally:
         del sys.modules["hypothesis"]
 
 from ottla.wire.counts import walker  # noqa: E402
-from ottla.wire.upgrades import find_upgrade  # noqa: E402
+from ottla.wire.upgrades import AS_RECEIVED, find_upgrade  # noqa: E402
 
 __all__ = ["Codec", "SerialError", "codec", "newest_version"]
 
@@ -58,8 +58,8 @@ def codec(api_key: int, version: int) -> Codec:
     newest_module = sys.modules[load_request_schema(api_key, newest_version(api_key)).__module__]
     read_entity = entity_reader(request_type)
     write_entity = entity_writer(response_type)
-    is_newest = version == newest_version(api_key)
-    upgrade = None if is_newest else find_upgrade(api_key)
+    is_seen_as_sent = version == newest_version(api_key) or api_key in AS_RECEIVED
+    upgrade = None if is_seen_as_sent else find_upgrade(api_key)
 
     check_counts = walker(request_type)
 
@@ -67,7 +67,7 @@ def codec(api_key: int, version: int) -> Codec:
         check_counts(frame, at)
         # kio refuses writable buffers; it copies what it reads, so the frame may be reused afterwards.
         request, _ = read_entity(frame.toreadonly(), at)
-        if is_newest:
+        if is_seen_as_sent:
             return request
         widened = _widen(request, newest_module)
         return widened if upgrade is None else upgrade(request, widened)

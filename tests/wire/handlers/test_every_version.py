@@ -41,7 +41,9 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "int64": st.sampled_from([-6, -5, -4, -3, -2, -1, 0, 1, 2**62]),
     "bool": st.booleans(),
     "string": NAMES,
+    "bytes": st.binary(max_size=20),
     "uuid": st.one_of(st.none(), st.uuids()),
+    "timedelta_i64": st.sampled_from([datetime.timedelta(0), datetime.timedelta(seconds=1)]),
     "timedelta_i32": st.sampled_from([datetime.timedelta(0), datetime.timedelta(seconds=1)]),
 }
 

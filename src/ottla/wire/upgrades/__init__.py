@@ -18,6 +18,11 @@ _MODULES = {
     ApiKey.DELETE_TOPICS: "delete_topics",
 }
 
+# Requests whose older versions have another shape altogether: the handler gets them as they were sent.
+AS_RECEIVED = frozenset(
+    (ApiKey.FIND_COORDINATOR, ApiKey.LEAVE_GROUP, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH)
+)
+
 
 def find_upgrade(api_key: int) -> Callable[[Any, Any], Any] | None:
     module = _MODULES.get(cast(ApiKey, api_key))

@@ -1,0 +1,243 @@
+"""The group coordinator of one broker: finds the shard of a group, keeps shards in step with leadership."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+
+from ottla.coordinator.commands import (
+    CommitRequest,
+    ConsumerHeartbeatReply,
+    ConsumerHeartbeatRequest,
+    FetchedTopic,
+    FetchOffsetsRequest,
+    HeartbeatRequest,
+    JoinReply,
+    JoinRequest,
+    LeavingMember,
+    LeftMember,
+    SyncReply,
+    SyncRequest,
+)
+from ottla.coordinator.hosted import Command, HostedShard
+from ottla.coordinator.inspection import DescribedConsumerGroup, DescribedGroup, ListedGroup
+from ottla.coordinator.offsets_topic import TOPIC, OffsetsLog, partition_for
+from ottla.coordinator.settings import GroupSettings
+from ottla.coordinator.shard import GroupShard
+from ottla.metadata.image import MetadataImage
+from ottla.runtime import Runtime
+from ottla.runtime.tasks import TaskScope
+from ottla.wire.errors import (
+    CoordinatorNotAvailable,
+    ErrorCode,
+    InvalidGroupId,
+    InvalidRequest,
+    InvalidSessionTimeout,
+    NotCoordinator,
+)
+
+_STRING_LENGTH_MAX = 8_000
+"""Characters; in UTF-8 they fit into the 32 kB that strings of the stored records may have."""
+
+
+class GroupCoordinator:
+    def __init__(
+        self,
+        runtime: Runtime,
+        node_id: int,
+        settings: GroupSettings,
+        offsets_log: OffsetsLog,
+        tasks: TaskScope,
+        codec: int = 0,
+    ) -> None:
+        self._runtime = runtime
+        self._node_id = node_id
+        self._settings = settings
+        self._log = offsets_log
+        self._tasks = tasks
+        self._codec = codec
+        self._image = MetadataImage()
+        self._shards: dict[int, tuple[int, HostedShard]] = {}
+        """By partition, with the leader epoch it was loaded in."""
+
+    # --- life
+
+    def apply(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Leadership and topics as of `new`; the partitions themselves are there already."""
+        self._image = new
+        if old.topics is new.topics:
+            return
+        self._follow_leadership(new)
+        changed, deleted = _changes(old, new)
+        if changed:
+            for _, hosted in self._shards.values():
+                hosted.notify(lambda shard, now: shard.topics_changed(new, changed, deleted, now))
+
+    def _follow_leadership(self, image: MetadataImage) -> None:
+        topic = image.topics.get(TOPIC)
+        led = {
+            index: partition.leader_epoch
+            for index, partition in enumerate(topic.partitions if topic is not None else ())
+            if partition.leader == self._node_id
+        }
+        for index, (epoch, hosted) in list(self._shards.items()):
+            if led.get(index) != epoch:
+                hosted.close()
+                del self._shards[index]
+        for index, epoch in led.items():
+            if index not in self._shards:
+                hosted = HostedShard(
+                    index,
+                    self._log,
+                    self._new_shard,
+                    lambda: self._image,
+                    self._runtime.clock,
+                    self._tasks,
+                    self._codec,
+                )
+                self._shards[index] = (epoch, hosted)
+                hosted.start()
+
+    def _new_shard(self) -> GroupShard:
+        return GroupShard(self._settings, self._image, self._new_id)
+
+    def _new_id(self) -> str:
+        return str(uuid.UUID(int=self._runtime.random.getrandbits(128), version=4))
+
+    def close(self) -> None:
+        for _, hosted in self._shards.values():
+            hosted.close(
+                CoordinatorNotAvailable("this broker is stopping; find the group's coordinator again")
+            )
+        self._shards.clear()
+
+    def partition_for(self, group_id: str) -> int:
+        """Raises CoordinatorNotAvailable until the topic exists."""
+        topic = self._image.topics.get(TOPIC)
+        if topic is None:
+            raise CoordinatorNotAvailable(f"{TOPIC} does not exist yet; find the group's coordinator again")
+        return partition_for(group_id, len(topic.partitions))
+
+    def _submit(self, group_id: str, command: Command) -> asyncio.Future[Any]:
+        _check_lengths(group_id)
+        partition = self.partition_for(group_id)
+        found = self._shards.get(partition)
+        if found is None:
+            raise NotCoordinator(f"group {group_id} is coordinated elsewhere; find its coordinator")
+        return found[1].submit(command)
+
+    # --- commands; all raise KafkaError
+
+    async def join(self, request: JoinRequest) -> JoinReply:
+        _check_group_id(request.group_id)
+        _check_lengths(request.member_id, request.instance_id, request.protocol_type, request.client_id)
+        _check_lengths(*(name for name, _ in request.protocols))
+        low, high = self._settings.group_min_session_timeout_ms, self._settings.group_max_session_timeout_ms
+        if not low <= request.session_timeout_ms <= high:
+            raise InvalidSessionTimeout(
+                f"session.timeout.ms is {request.session_timeout_ms}; this broker takes {low} to {high} "
+                "(group.min.session.timeout.ms, group.max.session.timeout.ms)"
+            )
+        reply: JoinReply = await self._submit(
+            request.group_id, lambda shard, ticket, now: shard.join_group(request, ticket, now)
+        )
+        return reply
+
+    async def sync(self, request: SyncRequest) -> SyncReply:
+        _check_group_id(request.group_id)
+        reply: SyncReply = await self._submit(
+            request.group_id, lambda shard, ticket, now: shard.sync_group(request, ticket, now)
+        )
+        return reply
+
+    async def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
+        _check_group_id(request.group_id)
+        error: ErrorCode = await self._submit(
+            request.group_id, lambda shard, ticket, now: shard.heartbeat(request, ticket, now)
+        )
+        return error
+
+    async def leave(self, group_id: str, leaving: tuple[LeavingMember, ...]) -> tuple[LeftMember, ...]:
+        _check_group_id(group_id)
+        left: tuple[LeftMember, ...] = await self._submit(
+            group_id, lambda shard, ticket, now: shard.leave_group(group_id, leaving, ticket, now)
+        )
+        return left
+
+    async def consumer_heartbeat(self, request: ConsumerHeartbeatRequest) -> ConsumerHeartbeatReply:
+        _check_lengths(request.member_id, request.instance_id, request.rack_id, request.regex)
+        reply: ConsumerHeartbeatReply = await self._submit(
+            request.group_id, lambda shard, ticket, now: shard.consumer_heartbeat(request, ticket, now)
+        )
+        return reply
+
+    def commit_nowait(self, request: CommitRequest) -> asyncio.Future[list[list[ErrorCode]]]:
+        """An error per partition, in the order of the request."""
+        return self._submit(
+            request.group_id, lambda shard, ticket, now: shard.commit_offsets(request, ticket, now)
+        )
+
+    async def fetch(self, request: FetchOffsetsRequest) -> list[FetchedTopic]:
+        fetched: list[FetchedTopic] = await self._submit(
+            request.group_id, lambda shard, ticket, now: shard.fetch_offsets(request, ticket, now)
+        )
+        return fetched
+
+    async def delete_offsets(
+        self, group_id: str, topics: list[tuple[str, list[int]]]
+    ) -> list[list[ErrorCode]]:
+        _check_group_id(group_id)
+        errors: list[list[ErrorCode]] = await self._submit(
+            group_id, lambda shard, ticket, now: shard.delete_offsets(group_id, topics, ticket, now)
+        )
+        return errors
+
+    async def delete_group(self, group_id: str) -> None:
+        await self._submit(group_id, lambda shard, ticket, now: shard.delete_group(group_id, ticket, now))
+
+    async def describe(self, group_id: str) -> DescribedGroup:
+        described: DescribedGroup = await self._submit(
+            group_id, lambda shard, ticket, now: shard.describe_group(group_id, ticket, now)
+        )
+        return described
+
+    async def describe_consumer(self, group_id: str) -> DescribedConsumerGroup:
+        described: DescribedConsumerGroup = await self._submit(
+            group_id, lambda shard, ticket, now: shard.describe_consumer_group(group_id, ticket, now)
+        )
+        return described
+
+    async def list(self, states: tuple[str, ...], types: tuple[str, ...]) -> list[ListedGroup]:
+        """All groups this broker coordinates."""
+        listed: list[ListedGroup] = []
+        for _, (_, hosted) in sorted(self._shards.items()):
+            listed += await hosted.submit(lambda shard, ticket, _: shard.list_groups(states, types, ticket))
+        return listed
+
+
+def _check_group_id(group_id: str) -> None:
+    if not group_id:
+        raise InvalidGroupId("group.id must not be empty")
+
+
+def _check_lengths(*strings: str | None) -> None:
+    for string in strings:
+        if string is not None and len(string) > _STRING_LENGTH_MAX:
+            raise InvalidRequest(
+                f"a string of {len(string)} characters cannot be stored; at most {_STRING_LENGTH_MAX} can"
+            )
+
+
+def _changes(old: MetadataImage, new: MetadataImage) -> tuple[list[str], list[tuple[str, uuid.UUID]]]:
+    """Names of topics that came, went or grew; names and ids of those that went."""
+    before, after = old.topics, new.topics
+    deleted = [
+        (name, topic.id) for name, topic in before.items() if name not in after or after[name].id != topic.id
+    ]
+    changed = {name for name, _ in deleted}
+    for name, topic in after.items():
+        known = before.get(name)
+        if known is None or (known is not topic and len(known.partitions) != len(topic.partitions)):
+            changed.add(name)
+    return sorted(changed), sorted(deleted)

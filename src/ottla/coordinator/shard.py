@@ -1,0 +1,299 @@
+"""One partition of `__consumer_offsets`: all groups whose ids hash to it, as one deterministic state machine.
+
+A command takes a ticket and gives an outcome: records to append and replies to release once those are
+committed. The ticket may come back with a later outcome, as when a JoinGroup waits for other members; every
+ticket comes back exactly once, unless the shard is dropped. State is what replaying the records gives;
+besides it there are only deadlines, parked requests, and a rebalance of a classic group that is under way,
+all of which a fresh shard does without.
+
+No command leaves half a change behind: it either raises before its first record or does not raise at all. An
+append that fails means that state is ahead of the log, and the shard must be dropped and loaded again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from ottla.coordinator import classic, consumer_rebalance
+from ottla.coordinator.classic import ClassicProtocol, ClassicRebalance
+from ottla.coordinator.classic_group import ClassicGroup, State
+from ottla.coordinator.classic_join import ClassicJoin
+from ottla.coordinator.classic_members import ClassicMembers
+from ottla.coordinator.commands import (
+    CommitRequest,
+    ConsumerHeartbeatRequest,
+    FetchOffsetsRequest,
+    HeartbeatRequest,
+    JoinRequest,
+    LeavingMember,
+    LeftMember,
+    SyncRequest,
+)
+from ottla.coordinator.consumer import ConsumerProtocol
+from ottla.coordinator.consumer_group import ConsumerGroup, MemberState
+from ottla.coordinator.consumer_rebalance import ConsumerRebalance
+from ottla.coordinator.conversion import Conversion
+from ottla.coordinator.groups import Group, Groups
+from ottla.coordinator.inspection import (
+    describe_classic,
+    describe_consumer,
+    list_groups,
+)
+from ottla.coordinator.journal import Instant, Journal, Outcome, Ticket
+from ottla.coordinator.offsets import Offsets
+from ottla.coordinator.records import GroupMetadataKey, Key, Value
+from ottla.coordinator.settings import GroupSettings
+from ottla.coordinator.timers import Timer, Timers
+from ottla.coordinator.topics import TopicsView
+from ottla.wire.errors import ErrorCode, KafkaError, NonEmptyGroup, UnknownMemberId
+
+EXPIRY = "offset-expiry"
+
+
+class GroupShard:
+    def __init__(self, settings: GroupSettings, topics: TopicsView, new_id: Callable[[], str]) -> None:
+        self.groups = Groups()
+        self.timers = Timers()
+        self._settings = settings
+        self._journal = Journal(self.groups.replay)
+        self._classic = ClassicRebalance(self.groups, self._journal, self.timers, settings)
+        self._classic_join = ClassicJoin(self._classic, new_id)
+        self._classic_protocol = ClassicProtocol(self._classic)
+        self._consumer = ConsumerRebalance(self.groups, self._journal, self.timers, settings, topics)
+        conversion = Conversion(self._classic, self._consumer)
+        self._consumer_protocol = ConsumerProtocol(self._consumer, conversion, new_id)
+        self._classic_members = ClassicMembers(self._consumer, conversion, self._consumer_protocol, new_id)
+        self._offsets = Offsets(self.groups, self._journal, settings)
+
+    # --- life
+
+    def replay(self, key: Key, value: Value | None) -> None:
+        """One record of the log, in order, before `loaded`."""
+        self.groups.replay(key, value)
+
+    def loaded(self, topics: TopicsView, now: Instant) -> Outcome:
+        """All records are in: members have from now on to show that they are alive."""
+        self._journal.now = now
+        self._consumer.topics = topics
+        for _, group in sorted(self.groups.by_id.items()):
+            match group:
+                case ClassicGroup():
+                    self._resume_classic(group)
+                case ConsumerGroup():
+                    self._resume_consumer(group, now)
+        self._schedule_expiry(now)
+        return self._journal.take()
+
+    def _resume_classic(self, group: ClassicGroup) -> None:
+        for member in group.members.values():
+            self._classic.extend_session(group, member)
+        if len(group.members) > self._settings.group_max_size:
+            self._classic.prepare(group, f"group.max.size is {self._settings.group_max_size} now")
+
+    def _resume_consumer(self, group: ConsumerGroup, now: Instant) -> None:
+        for member in group.members.values():
+            self._consumer.extend_session(group.group_id, member)
+            if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
+                self.timers.schedule(
+                    Timer(consumer_rebalance.REBALANCE, group.group_id, member.member_id),
+                    now.monotonic_ms + member.rebalance_timeout_ms,
+                    member.epoch,
+                )
+
+    def next_deadline_ms(self) -> int | None:
+        """On the monotonic clock; `tick` before it does nothing."""
+        return self.timers.next_deadline_ms()
+
+    def tick(self, now: Instant) -> Outcome:
+        self._journal.now = now
+        while (due := self.timers.pop_due(now.monotonic_ms)) is not None:
+            self._expired(*due)
+        return self._journal.take()
+
+    def _expired(self, timer: Timer, detail: int) -> None:
+        if timer.kind == EXPIRY:
+            self._expire_offsets()
+            self._schedule_expiry(self._journal.now)
+            return
+        match self.groups.by_id.get(timer.group):
+            case ClassicGroup() as group:
+                self._classic_expired(group, timer, detail)
+            case ConsumerGroup() as group:
+                self._consumer_expired(group, timer, detail)
+
+    def _classic_expired(self, group: ClassicGroup, timer: Timer, detail: int) -> None:
+        match timer.kind:
+            case classic.SESSION:
+                self._classic_protocol.session_expired(group, timer.member)
+            case classic.JOIN:
+                self._classic_protocol.join_expired(group)
+            case classic.SYNC:
+                self._classic_protocol.sync_expired(group, detail)
+
+    def _consumer_expired(self, group: ConsumerGroup, timer: Timer, detail: int) -> None:
+        match timer.kind:
+            case consumer_rebalance.REBALANCE:
+                self._consumer_protocol.rebalance_expired(group, timer.member, detail)
+            case consumer_rebalance.SESSION:
+                self._consumer_protocol.member_expired(group, timer.member, "its session expired")
+            case consumer_rebalance.JOIN:
+                self._consumer_protocol.member_expired(group, timer.member, "it did not rejoin in time")
+            case consumer_rebalance.SYNC:
+                self._consumer_protocol.member_expired(group, timer.member, "it did not sync in time")
+
+    def topics_changed(
+        self, topics: TopicsView, changed: Collection[str], deleted: Collection[tuple[str, Any]], now: Instant
+    ) -> Outcome:
+        """`changed`: names of topics that came, went or grew; `deleted`: names and ids of those that went."""
+        self._journal.now = now
+        self._consumer.topics = topics
+        if changed:
+            self._consumer.topics_version += 1
+        names = set(changed)
+        for group in self.groups.by_id.values():
+            if isinstance(group, ConsumerGroup) and not names.isdisjoint(group.subscribed_topics()):
+                group.is_metadata_stale = True
+        for name, topic_id in deleted:
+            self._offsets.forget_topic(name, topic_id)
+        return self._journal.take()
+
+    # --- commands
+
+    def join_group(self, request: JoinRequest, ticket: Ticket, now: Instant) -> Outcome:
+        def join() -> None:
+            group = self.groups.by_id.get(request.group_id)
+            if isinstance(group, ConsumerGroup) and not group.is_empty:
+                self._journal.reply(ticket, self._classic_members.join(group, request))
+            elif isinstance(group, ClassicGroup):
+                self._classic_join.join(group, request, ticket)
+            else:
+                fresh = self._classic_join.new_group(request)
+                if group is not None:
+                    self._consumer.remove_group(group)
+                self._classic_join.join(fresh, request, ticket)
+
+        return self._command(join, ticket, now)
+
+    def sync_group(self, request: SyncRequest, ticket: Ticket, now: Instant) -> Outcome:
+        def sync() -> None:
+            match self.groups.by_id.get(request.group_id):
+                case ClassicGroup() as group:
+                    self._classic_protocol.sync(group, request, ticket)
+                case ConsumerGroup() as group:
+                    self._journal.reply(ticket, self._classic_members.sync(group, request))
+                case None:
+                    raise UnknownMemberId(f"there is no group {request.group_id}; rejoin")
+
+        return self._command(sync, ticket, now)
+
+    def heartbeat(self, request: HeartbeatRequest, ticket: Ticket, now: Instant) -> Outcome:
+        def heartbeat() -> ErrorCode:
+            match self.groups.by_id.get(request.group_id):
+                case ClassicGroup() as group:
+                    return self._classic_protocol.heartbeat(group, request)
+                case ConsumerGroup() as group:
+                    return self._classic_members.heartbeat(group, request)
+                case None:
+                    raise UnknownMemberId(f"there is no group {request.group_id}; rejoin")
+
+        return self._command(lambda: self._journal.reply(ticket, heartbeat()), ticket, now)
+
+    def leave_group(
+        self, group_id: str, leaving: tuple[LeavingMember, ...], ticket: Ticket, now: Instant
+    ) -> Outcome:
+        def leave() -> tuple[LeftMember, ...]:
+            match self.groups.by_id.get(group_id):
+                case ClassicGroup() as group:
+                    return self._classic_protocol.leave(group, leaving)
+                case ConsumerGroup() as group:
+                    return self._classic_members.leave(group, leaving)
+                case None:
+                    unknown = ErrorCode.unknown_member_id
+                    return tuple(LeftMember(m.member_id, m.instance_id, unknown) for m in leaving)
+
+        return self._command(lambda: self._journal.reply(ticket, leave()), ticket, now)
+
+    def consumer_heartbeat(self, request: ConsumerHeartbeatRequest, ticket: Ticket, now: Instant) -> Outcome:
+        return self._command(
+            lambda: self._journal.reply(ticket, self._consumer_protocol.heartbeat(request)), ticket, now
+        )
+
+    def commit_offsets(self, request: CommitRequest, ticket: Ticket, now: Instant) -> Outcome:
+        def commit() -> None:
+            self._journal.reply(ticket, self._offsets.commit(request))
+            group = self.groups.by_id.get(request.group_id)
+            if isinstance(group, ClassicGroup) and group.state in (State.STABLE, State.PREPARING):
+                # A commit shows that the member is alive as well as a heartbeat does.
+                self._classic.extend_session(group, group.members[request.member_id])
+
+        return self._command(commit, ticket, now)
+
+    def fetch_offsets(self, request: FetchOffsetsRequest, ticket: Ticket, now: Instant) -> Outcome:
+        return self._command(lambda: self._journal.reply(ticket, self._offsets.fetch(request)), ticket, now)
+
+    def delete_offsets(
+        self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]], ticket: Ticket, now: Instant
+    ) -> Outcome:
+        return self._command(
+            lambda: self._journal.reply(ticket, self._offsets.delete(group_id, topics)), ticket, now
+        )
+
+    def delete_group(self, group_id: str, ticket: Ticket, now: Instant) -> Outcome:
+        def delete() -> None:
+            group = self.groups.get(group_id)
+            if not group.is_empty:
+                raise NonEmptyGroup(f"group {group_id} has members; stop them, then delete it")
+            self._delete(group)
+            self._journal.reply(ticket, None)
+
+        return self._command(delete, ticket, now)
+
+    def list_groups(self, states: Collection[str], types: Collection[str], ticket: Ticket) -> Outcome:
+        return Outcome([], [(ticket, list_groups(self.groups, states, types))])
+
+    def describe_group(self, group_id: str, ticket: Ticket, now: Instant) -> Outcome:
+        return self._command(
+            lambda: self._journal.reply(ticket, describe_classic(self.groups, group_id)), ticket, now
+        )
+
+    def describe_consumer_group(self, group_id: str, ticket: Ticket, now: Instant) -> Outcome:
+        return self._command(
+            lambda: self._journal.reply(
+                ticket, describe_consumer(self.groups, group_id, self._consumer.topics)
+            ),
+            ticket,
+            now,
+        )
+
+    def _command(self, command: Callable[[], None], ticket: Ticket, now: Instant) -> Outcome:
+        self._journal.now = now
+        try:
+            command()
+        except KafkaError as error:
+            if not self._journal.is_empty:
+                raise AssertionError(f"a command failed after it had changed state: {error}") from error
+            self._journal.reply(ticket, error)
+        return self._journal.take()
+
+    # --- expiry
+
+    def _schedule_expiry(self, now: Instant) -> None:
+        self.timers.schedule(
+            Timer(EXPIRY), now.monotonic_ms + self._settings.offsets_retention_check_interval_ms
+        )
+
+    def _expire_offsets(self) -> None:
+        for _, group in sorted(self.groups.by_id.items()):
+            if self._offsets.expire(group) and group.is_empty:
+                self._delete(group)
+
+    def _delete(self, group: Group) -> None:
+        self._offsets.delete_all(group.group_id)
+        match group:
+            case ClassicGroup():
+                for member_id in group.pending_joins:
+                    self.timers.cancel(Timer(classic.SESSION, group.group_id, member_id))
+                self._journal.write(GroupMetadataKey(group.group_id), None)
+            case ConsumerGroup():
+                self._consumer.remove_group(group)

@@ -1,0 +1,163 @@
+"""The consumer protocol (KIP-848): ConsumerGroupHeartbeat (versions 0 to 1), ConsumerGroupDescribe (0 to 1).
+
+A heartbeat joins, keeps alive, reports and leaves; the answer carries the assignment where it changed.
+Version 1 has regular expressions for subscriptions, and members that make up their own ids; its description
+tells members of the classic protocol apart.
+"""
+
+from __future__ import annotations
+
+import datetime
+
+from kio.schema.consumer_group_describe.v1 import response as described
+from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
+from kio.schema.consumer_group_describe.v1.response import ConsumerGroupDescribeResponse
+from kio.schema.consumer_group_heartbeat.v1.request import ConsumerGroupHeartbeatRequest
+from kio.schema.consumer_group_heartbeat.v1.response import (
+    Assignment,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from kio.schema.types import GroupId, TopicName
+from kio.static.primitive import i8, i32, i32Timedelta
+
+from ottla.coordinator.commands import ConsumerHeartbeatRequest, Partitions
+from ottla.coordinator.consumer_group import ConsumerMember
+from ottla.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
+from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.outcome import error_message
+from ottla.handlers.registry import handles
+from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.metadata.image import MetadataImage
+from ottla.wire.api import ApiKey
+from ottla.wire.errors import ErrorCode, KafkaError
+
+FIRST_WITH_OWN_MEMBER_ID = 1
+CLASSIC_MEMBER, CONSUMER_MEMBER = i8(0), i8(1)
+
+
+@handles(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+async def consumer_group_heartbeat(
+    broker: Broker, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse:
+    owned: Partitions | None = None
+    if request.topic_partitions is not None:
+        owned = {
+            topic.topic_id: frozenset(topic.partitions)
+            for topic in request.topic_partitions
+            if topic.topic_id is not None
+        }
+    try:
+        reply = await broker.groups.consumer_heartbeat(
+            ConsumerHeartbeatRequest(
+                group_id=request.group_id,
+                member_id=request.member_id,
+                member_epoch=request.member_epoch,
+                instance_id=request.instance_id,
+                rack_id=request.rack_id,
+                rebalance_timeout_ms=round(request.rebalance_timeout.total_seconds() * 1000),
+                topics=request.subscribed_topic_names,
+                regex=request.subscribed_topic_regex,
+                assignor=request.server_assignor,
+                owned=owned,
+                client_id=context.client_id or "",
+                client_host=context.client_host,
+                requires_member_id=context.version >= FIRST_WITH_OWN_MEMBER_ID,
+            )
+        )
+    except KafkaError as error:
+        return ConsumerGroupHeartbeatResponse(
+            throttle_time=NOT_THROTTLED,
+            error_code=error.code,
+            error_message=error_message(error),
+            member_epoch=i32(0),
+            heartbeat_interval=NOT_THROTTLED,
+        )
+    return ConsumerGroupHeartbeatResponse(
+        throttle_time=NOT_THROTTLED,
+        error_code=ErrorCode.none,
+        member_id=reply.member_id,
+        member_epoch=i32(reply.member_epoch),
+        heartbeat_interval=i32Timedelta.parse(datetime.timedelta(milliseconds=reply.heartbeat_interval_ms)),
+        assignment=None if reply.assignment is None else _assignment(reply.assignment),
+    )
+
+
+def _assignment(partitions: Partitions) -> Assignment:
+    return Assignment(
+        topic_partitions=tuple(
+            TopicPartitions(topic_id=topic_id, partitions=tuple(map(i32, sorted(indexes))))
+            for topic_id, indexes in sorted(partitions.items())
+        )
+    )
+
+
+@handles(ApiKey.CONSUMER_GROUP_DESCRIBE)
+async def consumer_group_describe(
+    broker: Broker, context: RequestContext, request: ConsumerGroupDescribeRequest
+) -> ConsumerGroupDescribeResponse:
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+
+    async def describe(group_id: str) -> described.DescribedGroup:
+        try:
+            group = await broker.groups.describe_consumer(group_id)
+        except KafkaError as error:
+            return described.DescribedGroup(
+                error_code=error.code,
+                error_message=error_message(error),
+                group_id=GroupId(group_id),
+                group_state="",
+                group_epoch=i32(0),
+                assignment_epoch=i32(0),
+                assignor_name="",
+                members=(),
+                authorized_operations=NOT_ASKED,
+            )
+        image = broker.controller.image
+        return described.DescribedGroup(
+            error_code=ErrorCode.none,
+            group_id=GroupId(group_id),
+            group_state=group.state,
+            group_epoch=i32(group.epoch),
+            assignment_epoch=i32(group.assignment_epoch),
+            assignor_name=group.assignor,
+            members=tuple(_member(image, *member) for member in group.members),
+            authorized_operations=operations,
+        )
+
+    return ConsumerGroupDescribeResponse(
+        throttle_time=NOT_THROTTLED,
+        groups=tuple([await describe(group_id) for group_id in request.group_ids]),
+    )
+
+
+def _member(
+    image: MetadataImage, member: ConsumerMember, owned: Partitions, target: Partitions
+) -> described.Member:
+    return described.Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=i32(member.epoch),
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=tuple(map(TopicName, member.topics)),
+        subscribed_topic_regex=member.regex or None,
+        assignment=_described(image, owned),
+        target_assignment=_described(image, target),
+        member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
+    )
+
+
+def _described(image: MetadataImage, partitions: Partitions) -> described.Assignment:
+    return described.Assignment(
+        topic_partitions=tuple(
+            described.TopicPartitions(
+                topic_id=topic_id,
+                topic_name=TopicName(image.topic_names[topic_id]),
+                partitions=tuple(map(i32, sorted(indexes))),
+            )
+            for topic_id, indexes in sorted(partitions.items())
+            if topic_id in image.topic_names
+        )
+    )
