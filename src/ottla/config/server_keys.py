@@ -95,6 +95,7 @@ SERVER_KEYS = (
         100 * 1024,
         "Send buffer of a connection. Ottla leaves it to the operating system.",
         importance="high",
+        effective=False,
     ),
     ConfigKey(
         "socket.receive.buffer.bytes",
@@ -102,6 +103,7 @@ SERVER_KEYS = (
         100 * 1024,
         "Receive buffer of a connection. Ottla leaves it to the operating system.",
         importance="high",
+        effective=False,
     ),
     ConfigKey(
         "connections.max.idle.ms",
@@ -156,6 +158,7 @@ SERVER_KEYS = (
         30_000,
         "Time a broker waits for an answer of another node.",
         importance="high",
+        effective=False,
     ),
     ConfigKey(
         "fetch.max.bytes",
