@@ -72,14 +72,15 @@ class Partition:
             f"{topic}-{partition}: leader epoch {epoch} is newer than the current {self.leader_epoch}; retry"
         )
 
-    def append(self, records: memoryview, acks: int) -> AppendResult:
+    def append(self, records: memoryview, acks: int, *, trusted: bool = False) -> AppendResult:
+        """`trusted` records are the broker's own."""
         if acks == ACKS_ALL and len(self.isr) < self.log.config.min_insync_replicas:
             topic, partition = self.topic_partition
             raise NotEnoughReplicas(
                 f"{topic}-{partition} has {len(self.isr)} in-sync replicas, fewer than "
                 f"min.insync.replicas={self.log.config.min_insync_replicas}"
             )
-        result = self.log.append(records, self.leader_epoch)
+        result = self.log.append(records, self.leader_epoch, trusted=trusted)
         self.high_watermark = self.log.next_offset
         if self.watchers:
             self.notify()

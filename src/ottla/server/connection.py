@@ -30,6 +30,7 @@ class Connection(asyncio.BufferedProtocol):
         "_blocked",
         "_dispatch",
         "_draining",
+        "_flush_due",
         "_limits",
         "_listener",
         "_out",
@@ -52,6 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending: deque[PendingReply | Reply] = deque()
         self._blocked = False
         self._draining = False
+        self._flush_due = False
         self._processing = False
         self._write_paused = False
         self.active = True
@@ -186,12 +188,21 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 out += framed(*reply)
             pending.popleft()
-        if out and not self._processing:
+        # Not at once: replies that become ready in the same turn of the loop leave in one write.
+        if not self._processing and not self._flush_due:
+            self._flush_due = True
+            asyncio.get_running_loop().call_soon(self._flush_ready)
+
+    def _flush_ready(self) -> None:
+        self._flush_due = False
+        if self._transport.is_closing():
+            return
+        if self._out:
             self._flush()
         if self._draining:
-            if not pending:
+            if not self._pending:
                 self._transport.close()
-        elif self._blocked and not self._processing:
+        elif self._blocked:
             self._unblock()
 
     def _flush(self) -> None:
@@ -226,8 +237,7 @@ class Connection(asyncio.BufferedProtocol):
         for reply in tuple(self._pending):
             if isinstance(reply, PendingReply):
                 reply.hurry()
-        if not self._pending:
-            self._transport.close()
+        self._flush_ready()
 
     def abort(self) -> None:
         self._transport.abort()
