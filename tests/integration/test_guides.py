@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from ottla.testing import broker
 
 GUIDES = Path(__file__).parents[2] / "docs/guides"
 
@@ -27,3 +33,43 @@ def test_the_testing_guide_does_what_it_says(tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stdout
     assert "4 passed" in run.stdout
+
+
+# Stands in for the reader's own work: notes each record, and dies in the middle of the third, once.
+DYING_WORK = """
+import os, pathlib, sys
+
+seen = pathlib.Path("seen")
+
+def process(value: bytes) -> None:
+    before = seen.read_text().split() if seen.exists() else []
+    seen.write_text(" ".join([*before, value.decode()]))
+    if value == b"3" and "3" not in before or value == b"5":
+        os._exit(9)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [("at_most_once.py", "1 2 3 4 5"), ("at_least_once.py", "1 2 3 3 4 5")],
+)
+def test_a_crash_means_what_the_consuming_guide_says(tmp_path: Path, program: str, expected: str) -> None:
+    guide = (GUIDES / "consuming.md").read_text()
+    programs = dict(re.findall(r"^```python file=(\S+)\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE))
+    assert programs.keys() == {"orders.py", "at_most_once.py", "at_least_once.py"}
+    (tmp_path / program).write_text(programs[program])
+    (tmp_path / "orders.py").write_text(DYING_WORK)
+    with broker(
+        set={"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
+    ) as running:
+        producer = Producer({"bootstrap.servers": running.bootstrap_servers})
+        for number in range(1, 6):
+            producer.produce("orders", str(number).encode())
+        producer.flush(10)
+        environment = os.environ | {"BOOTSTRAP_SERVERS": running.bootstrap_servers}
+        for _ in range(2):
+            died = subprocess.run(
+                [sys.executable, program], check=False, cwd=tmp_path, env=environment, timeout=100
+            )
+            assert died.returncode == 9
+    assert (tmp_path / "seen").read_text() == expected
