@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import gc
 import os
+import resource
 import signal
 import sys
 import time
@@ -47,8 +49,17 @@ def serve(
     if config.unknown_keys:
         names = ", ".join(ignored(config.unknown_keys))
         print(f"ottla: warning: ignored settings that Ottla does not know: {names}", file=sys.stderr)
+    _raise_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config))
+
+
+def _raise_file_limit() -> None:
+    """Every partition written to and every connection holds a file open; the usual soft limit is 1,024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Some systems refuse what they announce.
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _serve(config: BrokerConfig) -> int:
