@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import signal
@@ -107,7 +106,8 @@ class BrokerProcess:
 
     def _end(self, number: signal.Signals, timeout_seconds: float) -> int:
         process = self._running()
-        os.kill(process.pid, number)
+        # Does nothing to a broker that has died by itself.
+        process.send_signal(number)
         try:
             status = process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
