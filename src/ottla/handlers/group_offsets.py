@@ -1,9 +1,8 @@
-"""Committed offsets: OffsetCommit (versions 2 to 10), OffsetFetch (1 to 10), OffsetDelete (0).
+"""Committed offsets: OffsetFetch (versions 1 to 10), OffsetDelete (0). OffsetCommit has its own module.
 
-OffsetCommit: v2 to 4 a retention time · v6 leader epochs · v7 static members · v9 member epochs (KIP-848).
-OffsetFetch: v2 all partitions of a group · v7 only stable offsets · v8 many groups (KIP-709) · v9 epochs.
-Both name topics by id from version 10 on, and by name before; responses here carry both, and the writer of
-the version asked for takes what it knows.
+OffsetFetch: v2 all partitions of a group · v7 only stable offsets · v8 many groups (KIP-709) · v9 epochs ·
+v10 names topics by id, the others by name; responses here carry both, and the writer of the version asked
+for takes what it knows.
 """
 
 from __future__ import annotations
@@ -21,11 +20,8 @@ from kio.schema.offset_delete.v0.response import (
 )
 
 from ottla.coordinator.commands import (
-    CommitRequest,
     FetchedTopic,
     FetchOffsetsRequest,
-    PartitionCommit,
-    TopicCommit,
     TopicFetch,
 )
 from ottla.handlers.context import Broker, RequestContext
@@ -38,25 +34,6 @@ FIRST_WITH_TOPIC_IDS = 10
 FIRST_WITH_MANY_GROUPS = 8
 FIRST_FETCH_WITH_GROUP_ERROR = 2
 NO_OFFSET = -1
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedPartition:
-    partition_index: int
-    error_code: ErrorCode
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedTopic:
-    name: str
-    topic_id: UUID | None
-    partitions: tuple[CommittedPartition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CommitResponse:
-    topics: tuple[CommittedTopic, ...]
-    throttle_time: timedelta = NOT_THROTTLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,67 +66,6 @@ class FetchedGroup:
 class FetchResponse:
     groups: tuple[FetchedGroup, ...]
     throttle_time: timedelta = NOT_THROTTLED
-
-
-@handles(ApiKey.OFFSET_COMMIT)
-async def offset_commit(broker: Broker, context: RequestContext, request: Any) -> CommitResponse:
-    topics = _identified(broker, context.version, request.topics)
-    known = [
-        TopicCommit(
-            name,
-            topic_id,
-            [
-                PartitionCommit(
-                    partition.partition_index,
-                    partition.committed_offset,
-                    getattr(partition, "committed_leader_epoch", -1),
-                    partition.committed_metadata,
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for name, topic_id, topic, error in topics
-        if error is ErrorCode.none
-    ]
-    retention = getattr(request, "retention_time", None)
-    failure = ErrorCode.none
-    errors: list[list[ErrorCode]] = []
-    try:
-        if known:
-            errors = await broker.groups.commit_nowait(
-                CommitRequest(
-                    group_id=request.group_id,
-                    topics=known,
-                    member_id=request.member_id,
-                    generation=request.generation_id_or_member_epoch,
-                    instance_id=getattr(request, "group_instance_id", None),
-                    retention_ms=-1 if retention is None else round(retention.total_seconds() * 1000),
-                    version=context.version,
-                )
-            )
-    except KafkaError as raised:
-        failure = raised.code
-    committed = iter(errors)
-    answers = []
-    for name, topic_id, topic, error in topics:
-        codes: list[ErrorCode]
-        if error is not ErrorCode.none:
-            codes = [error] * len(topic.partitions)
-        elif failure is not ErrorCode.none:
-            codes = [failure] * len(topic.partitions)
-        else:
-            codes = next(committed)
-        answers.append(
-            CommittedTopic(
-                name,
-                topic_id,
-                tuple(
-                    CommittedPartition(partition.partition_index, code)
-                    for partition, code in zip(topic.partitions, codes, strict=True)
-                ),
-            )
-        )
-    return CommitResponse(tuple(answers))
 
 
 def _identified(broker: Broker, version: int, topics: Any) -> list[tuple[str, UUID | None, Any, ErrorCode]]:
@@ -237,22 +153,34 @@ def _refused(name: str, topic_id: UUID | None, topic: Any, error: ErrorCode) -> 
 async def offset_delete(
     broker: Broker, context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse:
-    asked = [(topic.name, [p.partition_index for p in topic.partitions]) for topic in request.topics]
+    known = broker.controller.image.topics
+    codes: dict[tuple[str, int], ErrorCode] = {}
+    asked: list[tuple[str, list[int]]] = []
+    for topic in request.topics:
+        count = len(known[topic.name].partitions) if topic.name in known else 0
+        indexes: list[int] = [partition.partition_index for partition in topic.partitions]
+        asked.append((topic.name, [index for index in indexes if 0 <= index < count]))
+        codes.update({(topic.name, index): ErrorCode.unknown_topic_or_partition for index in indexes})
     try:
-        errors = await broker.groups.delete_offsets(request.group_id, [(str(n), list(i)) for n, i in asked])
+        errors = await broker.groups.delete_offsets(request.group_id, asked)
     except KafkaError as error:
         return OffsetDeleteResponse(error_code=error.code, throttle_time=NOT_THROTTLED, topics=())
+    for (name, indexes), results in zip(asked, errors, strict=True):
+        codes.update({(name, index): code for index, code in zip(indexes, results, strict=True)})
     return OffsetDeleteResponse(
         error_code=ErrorCode.none,
         throttle_time=NOT_THROTTLED,
         topics=tuple(
             OffsetDeleteResponseTopic(
-                name=name,
+                name=topic.name,
                 partitions=tuple(
-                    OffsetDeleteResponsePartition(partition_index=index, error_code=code)
-                    for index, code in zip(indexes, codes, strict=True)
+                    OffsetDeleteResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=codes[topic.name, partition.partition_index],
+                    )
+                    for partition in topic.partitions
                 ),
             )
-            for (name, indexes), codes in zip(asked, errors, strict=True)
+            for topic in request.topics
         ),
     )

@@ -46,12 +46,13 @@ from ottla.handlers.outcome import error_message
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.wire.api import ApiKey
-from ottla.wire.errors import ErrorCode, GroupIdNotFound, KafkaError
+from ottla.wire.errors import CoordinatorLoadInProgress, ErrorCode, GroupIdNotFound, KafkaError
 
 FIRST_WITH_REBALANCE_TIMEOUT = 1
 FIRST_WITH_REQUIRED_MEMBER_ID = 4
 FIRST_WITH_NULL_PROTOCOL_NAME = 7
 FIRST_WITH_SKIP_ASSIGNMENT = 9
+FIRST_SYNC_WITH_PROTOCOL = 5
 FIRST_LEAVE_OF_MANY = 3
 FIRST_DESCRIBE_WITH_NOT_FOUND = 6
 
@@ -106,6 +107,10 @@ async def join_group(broker: Broker, context: RequestContext, request: JoinGroup
 
 @handles(ApiKey.SYNC_GROUP)
 async def sync_group(broker: Broker, context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
+    if context.version >= FIRST_SYNC_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
+        return SyncGroupResponse(
+            throttle_time=NOT_THROTTLED, error_code=ErrorCode.inconsistent_group_protocol, assignment=b""
+        )
     try:
         reply = await broker.groups.sync(
             SyncRequest(
@@ -137,6 +142,8 @@ async def heartbeat(broker: Broker, context: RequestContext, request: WireHeartb
                 request.group_id, request.member_id, request.generation_id, request.group_instance_id
             )
         )
+    except CoordinatorLoadInProgress:
+        error = ErrorCode.none  # nobody is fenced before the group is known, so all is well
     except KafkaError as raised:
         error = raised.code
     return HeartbeatResponse(throttle_time=NOT_THROTTLED, error_code=error)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ottla.wire import fetch, produce
+from ottla.wire import fetch, offset_commit, produce
 from ottla.wire.api import ApiKey
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -48,7 +48,14 @@ REGISTRY: dict[int, Api] = {
         Api(ApiKey.FETCH, 4, 18, "fetch", is_hot=True, first_flexible=fetch.FIRST_FLEXIBLE),
         Api(ApiKey.LIST_OFFSETS, 1, 11, "list_offsets"),
         Api(ApiKey.METADATA, 0, 13, "metadata"),
-        Api(ApiKey.OFFSET_COMMIT, 2, 10, "group_offsets"),
+        Api(
+            ApiKey.OFFSET_COMMIT,
+            2,
+            10,
+            "offset_commit",
+            is_hot=True,
+            first_flexible=offset_commit.FIRST_FLEXIBLE,
+        ),
         Api(ApiKey.OFFSET_FETCH, 1, 10, "group_offsets"),
         Api(ApiKey.FIND_COORDINATOR, 0, 6, "coordinators"),
         Api(ApiKey.JOIN_GROUP, 0, 9, "groups"),

@@ -187,20 +187,12 @@ class GroupMaxSizeReached(KafkaError):
     code = ErrorCode.group_max_size_reached
 
 
-class GroupSubscribedToTopic(KafkaError):
-    code = ErrorCode.group_subscribed_to_topic
-
-
 class InconsistentGroupProtocol(KafkaError):
     code = ErrorCode.inconsistent_group_protocol
 
 
 class UnknownMemberId(KafkaError):
     code = ErrorCode.unknown_member_id
-
-
-class MemberIdRequired(KafkaError):
-    code = ErrorCode.member_id_required
 
 
 class FencedInstanceId(KafkaError):
@@ -237,7 +229,3 @@ class UnsupportedAssignor(KafkaError):
 
 class InvalidRegularExpression(KafkaError):
     code = ErrorCode.invalid_regular_expression
-
-
-class OffsetMetadataTooLarge(KafkaError):
-    code = ErrorCode.offset_metadata_too_large

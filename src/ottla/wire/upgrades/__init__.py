@@ -19,9 +19,7 @@ _MODULES = {
 }
 
 # Requests whose older versions have another shape altogether: the handler gets them as they were sent.
-AS_RECEIVED = frozenset(
-    (ApiKey.FIND_COORDINATOR, ApiKey.LEAVE_GROUP, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH)
-)
+AS_RECEIVED = frozenset((ApiKey.FIND_COORDINATOR, ApiKey.LEAVE_GROUP, ApiKey.OFFSET_FETCH))
 
 
 def find_upgrade(api_key: int) -> Callable[[Any, Any], Any] | None:

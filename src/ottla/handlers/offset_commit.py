@@ -1,0 +1,137 @@
+"""OffsetCommit (versions 2 to 10): store how far a group has read.
+
+A hot handler, without a task per request: the reply is packed when the commit is in the log. Topics and
+partitions that do not exist are refused one by one; the rest is the group's business. What each version added
+is in `wire/offset_commit`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import TypeAlias
+
+from ottla.coordinator.commands import CommitRequest, PartitionCommit, TopicCommit
+from ottla.handlers.context import Broker
+from ottla.handlers.registry import handles
+from ottla.handlers.reply import PendingReply
+from ottla.metadata.image import MetadataImage
+from ottla.runtime.disk import ReadableBuffer
+from ottla.wire import offset_commit as codec
+from ottla.wire.api import ApiKey
+from ottla.wire.errors import ErrorCode, KafkaError
+
+_NONE = ErrorCode.none.value
+_UNKNOWN_TOPIC_ID = ErrorCode.unknown_topic_id.value
+_UNKNOWN_TOPIC_OR_PARTITION = ErrorCode.unknown_topic_or_partition.value
+
+Errors: TypeAlias = dict[tuple[str, uuid.UUID | None, int], int]
+"""By topic and partition; what is not in it went well."""
+
+
+@handles(ApiKey.OFFSET_COMMIT)
+def offset_commit(
+    broker: Broker, version: int, frame: memoryview, at: int
+) -> list[ReadableBuffer] | PendingReply:
+    request = codec.parse(frame, at, version)
+    errors: Errors = {}
+    commits = _commits(request, version, broker.controller.image, errors)
+    if not commits:
+        return [_encode(version, request, errors)]
+    try:
+        stored = broker.groups.commit_nowait(
+            CommitRequest(
+                request.group_id,
+                commits,
+                request.member_id,
+                request.generation,
+                request.instance_id,
+                request.retention_ms,
+                version,
+            )
+        )
+    except KafkaError as error:
+        _fail(commits, version, error, errors)
+        return [_encode(version, request, errors)]
+
+    def finished(done: asyncio.Future[list[list[ErrorCode]]]) -> None:
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is None:
+            _note(commits, version, done.result(), errors)
+        elif isinstance(error, KafkaError):
+            _fail(commits, version, error, errors)
+        else:
+            reply.fail(error)
+            return
+        reply.complete([_encode(version, request, errors)])
+
+    # The commit goes on without its client.
+    reply = PendingReply(on_cancel=lambda: None)
+    stored.add_done_callback(finished)
+    return reply
+
+
+def _commits(
+    request: codec.OffsetCommitRequest, version: int, image: MetadataImage, errors: Errors
+) -> list[TopicCommit]:
+    """What there is to commit to; errors for the rest."""
+    by_id = version >= codec.FIRST_WITH_TOPIC_IDS
+    commits = []
+    for topic in request.topics:
+        name = image.topic_names.get(topic.topic_id, "") if topic.topic_id is not None else topic.name
+        known = image.topics.get(name)
+        if known is None:
+            unknown = _UNKNOWN_TOPIC_ID if by_id else _UNKNOWN_TOPIC_OR_PARTITION
+            errors.update(
+                ((topic.name, topic.topic_id, item.partition), unknown) for item in topic.partitions
+            )
+            continue
+        count = len(known.partitions)
+        partitions = []
+        for item in topic.partitions:
+            if 0 <= item.partition < count:
+                partitions.append(PartitionCommit._make(item))
+            else:
+                errors[topic.name, topic.topic_id, item.partition] = _UNKNOWN_TOPIC_OR_PARTITION
+        if partitions:
+            commits.append(TopicCommit(name, known.id, partitions))
+    return commits
+
+
+def _key(commit: TopicCommit, version: int, partition: int) -> tuple[str, uuid.UUID | None, int]:
+    """As the request has it."""
+    if version >= codec.FIRST_WITH_TOPIC_IDS:
+        return "", commit.topic_id, partition
+    return commit.name, None, partition
+
+
+def _note(commits: list[TopicCommit], version: int, codes: list[list[ErrorCode]], errors: Errors) -> None:
+    for commit, row in zip(commits, codes, strict=True):
+        for item, code in zip(commit.partitions, row, strict=True):
+            if code is not ErrorCode.none:
+                errors[_key(commit, version, item.partition)] = code.value
+
+
+def _fail(commits: list[TopicCommit], version: int, error: KafkaError, errors: Errors) -> None:
+    for commit in commits:
+        for item in commit.partitions:
+            errors[_key(commit, version, item.partition)] = error.code.value
+
+
+def _encode(version: int, request: codec.OffsetCommitRequest, errors: Errors) -> bytes:
+    return codec.encode(
+        version,
+        [
+            (
+                name,
+                topic_id,
+                [
+                    (item.partition, errors.get((name, topic_id, item.partition), _NONE))
+                    for item in partitions
+                ],
+            )
+            for name, topic_id, partitions in request.topics
+        ],
+    )
