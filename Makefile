@@ -21,7 +21,7 @@ $(INSTALLED): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Ottla needs Python 3.11 or newer; set PYTHON=/path/to/python" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ rm -rf $(VENV); echo "could not create $(VENV); on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[testing,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[tools,testing,dev]'
 	@# Compiled ahead, so that the first start is as fast as every other.
 	@$(BIN)/python -m compileall -q src
 	@touch $@
@@ -58,6 +58,7 @@ bench: $(INSTALLED) ## Measure, side by side with Apache Kafka where Maven is re
 
 docs: $(INSTALLED) ## Regenerate docs/reference
 	$(BIN)/python -m ottla.config.reference > docs/reference/configuration.md
+	$(BIN)/python -m ottla.cli.reference docs/reference/tools
 
 clean: ## Remove everything that can be made again
 	rm -rf $(VENV) $(NODE_TESTS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,28 +1,51 @@
-"""Entry point of the `ottla` command. Imports little, so that `--help` and start-up are instant."""
+"""Entry points: the `ottla` command, and `kafka-topics` and the like, which go by the name they are run as.
+
+Imports little, so that `--help` and start-up are instant.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
 from ottla import __version__
-from ottla.cli import start, stop
+from ottla.cli import catalogue, start, stop
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    name = given[0].removeprefix("kafka-").removesuffix(".sh") if given else ""
+    if name in catalogue.NAMES:
+        from ottla.cli.run import run_tool
+
+        return run_tool(name, given[1:], f"ottla {name}")
+    options = _parser().parse_args(given)
     return int(options.run(options))
+
+
+def kafka_tool() -> int:
+    """What `kafka-topics` and `kafka-topics.sh` run: the tool is the one this process was started as."""
+    from ottla.cli.run import run_tool
+
+    prog = os.path.basename(sys.argv[0])
+    return run_tool(prog.removesuffix(".sh").removeprefix("kafka-"), sys.argv[1:], prog)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ottla",
-        description="A Kafka-compatible event streaming broker.",
-        epilog="Run `ottla COMMAND --help` for the options of a command.",
+        usage="ottla [-h] [--version] COMMAND ...",
+        description="A Kafka-compatible event streaming broker and its tools.",
+        epilog=(
+            f"{catalogue.overview()}\n\nRun `ottla COMMAND --help` for the options of a command. "
+            "Tools are also installed under the\nnames of Kafka's: kafka-topics, kafka-topics.sh and so on."
+        ).lstrip("\n"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"ottla {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, help=argparse.SUPPRESS)
     for command in (start, stop):
         command.add_to(commands)
     return parser

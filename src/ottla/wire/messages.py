@@ -30,7 +30,7 @@ finally:
 from ottla.wire.counts import walker  # noqa: E402
 from ottla.wire.upgrades import AS_RECEIVED, find_upgrade  # noqa: E402
 
-__all__ = ["Codec", "SerialError", "codec", "newest_version"]
+__all__ = ["Codec", "SerialError", "codec", "field_defaults", "newest_version", "widen"]
 
 
 class Codec(NamedTuple):
@@ -69,7 +69,7 @@ def codec(api_key: int, version: int) -> Codec:
         request, _ = read_entity(frame.toreadonly(), at)
         if is_seen_as_sent:
             return request
-        widened = _widen(request, newest_module)
+        widened = widen(request, newest_module)
         return widened if upgrade is None else upgrade(request, widened)
 
     def write(response: Any) -> bytes:
@@ -85,17 +85,17 @@ def codec(api_key: int, version: int) -> Codec:
     )
 
 
-def _widen(old: Any, newest_module: Any) -> Any:
+def widen(old: Any, newest_module: Any) -> Any:
     newest_type = getattr(newest_module, type(old).__name__, None)
     if newest_type is None:
         return old
     values: dict[str, Any] = {}
-    for name, default in _defaults(newest_type):
+    for name, default in field_defaults(newest_type):
         value = getattr(old, name, default)
         if isinstance(value, tuple) and value and hasattr(value[0], "__type__"):
-            value = tuple(_widen(item, newest_module) for item in value)
+            value = tuple(widen(item, newest_module) for item in value)
         elif hasattr(value, "__type__"):
-            value = _widen(value, newest_module)
+            value = widen(value, newest_module)
         values[name] = value
     return newest_type(**values)
 
@@ -104,7 +104,7 @@ _ZERO_BY_KAFKA_TYPE = {"string": "", "bool": False, "uuid": None, "bytes": b"", 
 
 
 @cache
-def _defaults(entity_type: type[Any]) -> tuple[tuple[str, Any], ...]:
+def field_defaults(entity_type: type[Any]) -> tuple[tuple[str, Any], ...]:
     """Each field with the value an older request implies for it."""
     result = []
     for field in fields(entity_type):

@@ -1,0 +1,76 @@
+"""Every tool by name, grouped by what a person wants to do. Each is a module of `tools`."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.cli.tool import Tool
+
+PURPOSES: dict[str, dict[str, str]] = {
+    "Run a broker": {
+        "start": "run a broker in the foreground",
+        "stop": "stop the broker of a data directory",
+        "server-start": "run a broker, with the flags of kafka-server-start",
+        "server-stop": "stop brokers, with the flags of kafka-server-stop",
+        "storage": "prepare and inspect data directories",
+    },
+    "Work with topics": {
+        "topics": "create, list, describe, grow and delete topics",
+        "configs": "see and change settings of topics, brokers and groups",
+        "get-offsets": "see where partitions begin and end",
+        "delete-records": "delete the oldest records of partitions",
+    },
+    "Write and read records": {
+        "console-producer": "write lines from standard input to a topic",
+        "console-consumer": "print the records of topics",
+        "verifiable-producer": "write numbered records, reporting each in JSON",
+        "verifiable-consumer": "read records in a group, reporting in JSON",
+    },
+    "Look after consumers": {
+        "consumer-groups": "see lag and members, reset offsets, delete groups",
+    },
+    "Inspect a cluster": {
+        "cluster": "show the cluster's id and its endpoints",
+        "broker-api-versions": "list the APIs that each broker serves",
+        "features": "show the features of the cluster",
+        "metadata-quorum": "show the state of the metadata quorum",
+        "log-dirs": "show what the log directories of brokers hold",
+    },
+    "Inspect files": {
+        "dump-log": "print segments, indexes and snapshots as text",
+    },
+    "Measure": {
+        "producer-perf-test": "measure how fast records are written",
+        "consumer-perf-test": "measure how fast records are read",
+        "e2e-latency": "measure the time from producer to consumer",
+    },
+    "Shell": {
+        "completion": "print a completion script for a shell",
+    },
+}
+
+# These have no Kafka-named executable: they are Ottla's own.
+OWN = {"start", "stop", "completion"}
+# Not declared as a Tool: their own modules parse for them.
+OUTSIDE = {"start", "stop"}
+
+NAMES = tuple(name for tools in PURPOSES.values() for name in tools if name not in OUTSIDE)
+EXECUTABLES = tuple(f"kafka-{name}" for name in NAMES if name not in OWN)
+
+
+def load(name: str) -> Tool:
+    module = importlib.import_module(f"ottla.cli.tools.{name.replace('-', '_')}")
+    tool: Tool = module.TOOL
+    return tool
+
+
+def overview() -> str:
+    """The commands as `ottla --help` lists them."""
+    width = max(len(name) for tools in PURPOSES.values() for name in tools) + 2
+    lines: list[str] = []
+    for purpose, tools in PURPOSES.items():
+        lines += ["", f"{purpose}:"]
+        lines += [f"  {name:{width}}{summary}" for name, summary in tools.items()]
+    return "\n".join(lines)

@@ -1,0 +1,148 @@
+"""Producers and consumers for tools, made from the settings that Kafka's Java clients take.
+
+They are librdkafka's. What it calls differently is translated; what it does not have is named in a warning
+and left out, as Java clients do with settings they do not know.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.cli.errors import ToolError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Producer
+
+    from ottla.cli.admin import Admin
+
+T = TypeVar("T")
+
+_RENAMED: dict[str, tuple[str, Callable[[str], str]]] = {
+    "buffer.memory": ("queue.buffering.max.kbytes", lambda value: str(max(int(value) // 1024, 1))),
+    "fetch.max.wait.ms": ("fetch.wait.max.ms", str),
+    "max.request.size": ("message.max.bytes", str),
+    "receive.buffer.bytes": ("socket.receive.buffer.bytes", str),
+    "send.buffer.bytes": ("socket.send.buffer.bytes", str),
+    "ssl.truststore.certificates": ("ssl.ca.pem", str),
+    "ssl.keystore.certificate.chain": ("ssl.certificate.pem", str),
+    "ssl.keystore.key": ("ssl.key.pem", str),
+    "max.in.flight.requests.per.connection": ("max.in.flight.requests.per.connection", str),
+}
+# Java's own business, or without a meaning outside it: not worth a warning.
+_SILENT = {
+    "default.api.timeout.ms",
+    "key.deserializer",
+    "key.serializer",
+    "max.block.ms",
+    "max.poll.records",
+    "metric.reporters",
+    "value.deserializer",
+    "value.serializer",
+}
+_ASSIGNORS = {
+    "org.apache.kafka.clients.consumer.RangeAssignor": "range",
+    "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
+    "org.apache.kafka.clients.consumer.StickyAssignor": "cooperative-sticky",
+    "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
+}
+_JAAS = re.compile(r"""\b(username|password)\s*=\s*["']([^"']*)["']""")
+_UNKNOWN = re.compile(r'No such configuration property: "([^"]+)"')
+# Critical messages only: tools tell what went wrong themselves.
+_LOG_LEVEL = 2
+
+
+def producer(given: argparse.Namespace, properties: Mapping[str, str]) -> Producer:
+    from confluent_kafka import Producer
+
+    return _made(given, Producer, properties)
+
+
+def consumer(given: argparse.Namespace, properties: Mapping[str, str]) -> Consumer:
+    from confluent_kafka import Consumer
+
+    return _made(given, Consumer, properties)
+
+
+def translated(properties: Mapping[str, str]) -> dict[str, str]:
+    """A Java client's settings with librdkafka's names."""
+    settings: dict[str, str] = {}
+    for name, value in properties.items():
+        if name in _SILENT:
+            continue
+        if name == "sasl.jaas.config":
+            settings.update({f"sasl.{key}": text for key, text in _JAAS.findall(value)})
+        elif name == "partition.assignment.strategy":
+            settings[name] = ",".join(_ASSIGNORS.get(part.strip(), part.strip()) for part in value.split(","))
+        elif name in _RENAMED:
+            new_name, convert = _RENAMED[name]
+            try:
+                settings[new_name] = convert(value)
+            except ValueError:
+                raise ToolError(f"{name}={value}: must be a whole number") from None
+        else:
+            settings[name] = value
+    return settings
+
+
+def _made(given: argparse.Namespace, kind: Callable[[Any], T], properties: Mapping[str, str]) -> T:
+    from confluent_kafka import KafkaException
+
+    settings: dict[str, Any] = {
+        "log_level": _LOG_LEVEL,
+        "error_cb": _ignore,
+        **translated(properties),
+    }
+    while True:
+        try:
+            return kind(settings)
+        except KafkaException as error:
+            text = error.args[0].str()
+            unknown = _UNKNOWN.search(text)
+            if unknown is None or settings.pop(unknown[1], None) is None:
+                raise ToolError(text.strip()) from None
+            print(f"{given.prog}: warning: ignored the setting {unknown[1]}", file=sys.stderr)
+
+
+def _ignore(error: object) -> None:
+    """Connection trouble is retried by the client; the caller notices what matters to it."""
+
+
+def ensure_topic(admin: Admin, topic: str) -> int:
+    """The number of partitions. A topic that does not exist is made if the broker makes topics by itself."""
+    import time
+
+    from ottla.cli.errors import Refused, check
+    from ottla.wire.api import ApiKey
+    from ottla.wire.errors import ErrorCode
+
+    deadline = time.monotonic() + admin.api_timeout_ms / 1000
+    asked = 0
+    while True:
+        answer = admin.ask(
+            ApiKey.METADATA,
+            {"topics": [{"name": topic, "topic_id": None}], "allow_auto_topic_creation": True},
+        )
+        found = answer.topics[0]
+        try:
+            check(found.error_code, None, f"topic {topic}")
+            return len(found.partitions)
+        except Refused as error:
+            asked += 1
+            refused = error.code == ErrorCode.unknown_topic_or_partition and asked > _CREATION_ATTEMPTS
+            if refused:
+                raise ToolError(
+                    f"topic {topic} does not exist, and the broker does not create topics by itself; "
+                    "create it with kafka-topics"
+                ) from None
+            if not error.code.retriable or time.monotonic() > deadline:
+                raise
+        time.sleep(_CREATION_BACKOFF_S)
+
+
+# How often a broker may say that a topic is unknown that it is just about to create.
+_CREATION_ATTEMPTS = 10
+_CREATION_BACKOFF_S = 0.05

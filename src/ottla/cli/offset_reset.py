@@ -1,0 +1,171 @@
+"""Where a consumer group shall go on: the forms of `kafka-consumer-groups --reset-offsets`."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import re
+from collections.abc import Mapping
+
+from ottla.cli.admin import Admin
+from ottla.cli.errors import ToolError
+from ottla.cli.group_admin import committed_offsets
+from ottla.cli.output import warn
+from ottla.cli.topic_metadata import EARLIEST, LATEST, Partition, TopicState, find_topics, offsets_or_fail
+
+SCENARIOS = (
+    "to_offset",
+    "shift_by",
+    "to_datetime",
+    "by_duration",
+    "to_earliest",
+    "to_latest",
+    "to_current",
+    "from_file",
+)
+_DURATION = re.compile(
+    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
+)
+_NO_OFFSET = -1
+
+
+def scenario(given: argparse.Namespace) -> str:
+    chosen = [name for name in SCENARIOS if getattr(given, name) not in {None, False}]
+    if len(chosen) != 1:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in SCENARIOS)
+        raise ToolError(f"--reset-offsets needs exactly one of {options}")
+    return chosen[0]
+
+
+def new_offsets(
+    given: argparse.Namespace, admin: Admin, group: str, how: str, now_ms: int
+) -> dict[Partition, int]:
+    committed = {place: found.offset for place, found in committed_offsets(admin, group).items()}
+    if how == "from_file":
+        wanted = _read(given, group)
+        return _clamped(given, admin, wanted)
+    partitions = chosen_partitions(given, admin, list(committed))
+    match how:
+        case "to_earliest":
+            return _listed(admin, partitions, EARLIEST)
+        case "to_latest":
+            return _listed(admin, partitions, LATEST)
+        case "to_current":
+            ends = _listed(admin, [place for place in partitions if place not in committed], LATEST)
+            kept = {place: committed[place] for place in partitions if place in committed}
+            return dict(sorted({**kept, **ends}.items()))
+        case "to_offset":
+            return _clamped(given, admin, dict.fromkeys(partitions, given.to_offset))
+        case "shift_by":
+            missing = [place for place in partitions if place not in committed]
+            if missing:
+                raise ToolError(
+                    f"Cannot shift offset for partition {missing[0]} "
+                    "since there is no current committed offset"
+                )
+            return _clamped(given, admin, {place: committed[place] + given.shift_by for place in partitions})
+        case "to_datetime":
+            return _at(admin, partitions, parse_datetime(given.to_datetime))
+        case _:
+            return _at(admin, partitions, now_ms - parse_duration_ms(given.by_duration))
+
+
+def chosen_partitions(given: argparse.Namespace, admin: Admin, known: list[Partition]) -> list[Partition]:
+    """Those of `--topic name` or `--topic name:0,1`; with `--all-topics` those the group has offsets for."""
+    if given.all_topics:
+        return sorted(known)
+    wanted = [text.partition(":") for text in given.topic]
+    if not wanted:
+        raise ToolError("give --topic, or --all-topics for all that the group has offsets for")
+    topics = find_topics(admin, sorted({name for name, _, _ in wanted}))
+    chosen: set[Partition] = set()
+    for name, colon, numbers in wanted:
+        topic = topics.get(name)
+        if topic is None:
+            raise ToolError(f"topic {name} does not exist")
+        chosen |= _of(topic, numbers if colon else "")
+    return sorted(chosen)
+
+
+def parse_datetime(text: str) -> int:
+    """`2026-01-31T12:00:00.000`, in UTC unless it says another zone; in milliseconds."""
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise ToolError(f"--to-datetime {text}: must be YYYY-MM-DDTHH:mm:SS.sss") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return int(moment.timestamp() * 1000)
+
+
+def parse_duration_ms(text: str) -> int:
+    """`P1DT2H30M`, as ISO 8601 writes how long."""
+    match = _DURATION.fullmatch(text.upper())
+    if match is None or text.upper() in {"P", "PT"}:
+        raise ToolError(f"--by-duration {text}: must be PnDTnHnMnS, such as PT1H30M")
+    parts = {name: float(value) for name, value in match.groupdict(default="0").items()}
+    return int(datetime.timedelta(**parts).total_seconds() * 1000)
+
+
+def _of(topic: TopicState, numbers: str) -> set[Partition]:
+    present = {partition.number for partition in topic.partitions}
+    if not numbers:
+        return {Partition(topic.name, number) for number in present}
+    try:
+        asked = {int(number) for number in numbers.split(",")}
+    except ValueError:
+        raise ToolError(f"--topic {topic.name}:{numbers}: must be TOPIC:0,1,2") from None
+    if missing := sorted(asked - present):
+        raise ToolError(f"topic {topic.name} has no partition {missing[0]}")
+    return {Partition(topic.name, number) for number in asked}
+
+
+def _listed(admin: Admin, partitions: list[Partition], time: int) -> dict[Partition, int]:
+    if not partitions:
+        return {}
+    found = offsets_or_fail(admin, dict.fromkeys(partitions, time))
+    return {place: item.offset for place, item in found.items()}
+
+
+def _at(admin: Admin, partitions: list[Partition], timestamp_ms: int) -> dict[Partition, int]:
+    """The first record of that time or later; the end where there is none."""
+    found = _listed(admin, partitions, timestamp_ms)
+    ends = _listed(admin, [place for place, offset in found.items() if offset == _NO_OFFSET], LATEST)
+    return dict(sorted({**found, **ends}.items()))
+
+
+def _clamped(
+    given: argparse.Namespace, admin: Admin, wanted: Mapping[Partition, int]
+) -> dict[Partition, int]:
+    partitions = sorted(wanted)
+    starts, ends = _listed(admin, partitions, EARLIEST), _listed(admin, partitions, LATEST)
+    offsets: dict[Partition, int] = {}
+    for place in partitions:
+        offset = wanted[place]
+        inside = min(max(offset, starts[place]), ends[place])
+        if inside != offset:
+            side = "higher than latest" if offset > inside else "lower than earliest"
+            warn(
+                given,
+                f"New offset ({offset}) is {side} offset for topic partition {place}. "
+                f"Value will be set to {inside}",
+            )
+        offsets[place] = inside
+    return offsets
+
+
+def _read(given: argparse.Namespace, group: str) -> dict[Partition, int]:
+    """Lines of topic,partition,offset, or with the group in front."""
+    wanted: dict[Partition, int] = {}
+    try:
+        with open(given.from_file, newline="") as file:
+            for row in csv.reader(file):
+                *owner, topic, number, offset = row
+                if not owner or owner == [group]:
+                    wanted[Partition(topic, int(number))] = int(offset)
+    except OSError as error:
+        raise ToolError(f"{given.from_file}: {error.strerror}") from None
+    except ValueError:
+        raise ToolError(f"{given.from_file}: must have lines of topic,partition,offset") from None
+    return wanted

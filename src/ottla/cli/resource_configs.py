@@ -1,0 +1,115 @@
+"""Settings of topics, brokers and groups: described and changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.cli.admin import Admin
+from ottla.cli.errors import check
+from ottla.wire.api import ApiKey
+
+# Kinds of resources.
+TOPIC = 2
+BROKER = 4
+BROKER_LOGGER = 8
+CLIENT_METRICS = 16
+GROUP = 32
+
+# Where a value comes from, by number.
+SOURCES = (
+    "UNKNOWN",
+    "DYNAMIC_TOPIC_CONFIG",
+    "DYNAMIC_BROKER_CONFIG",
+    "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    "STATIC_BROKER_CONFIG",
+    "DEFAULT_CONFIG",
+    "DYNAMIC_BROKER_LOGGER_CONFIG",
+    "DYNAMIC_CLIENT_METRICS_CONFIG",
+    "DYNAMIC_GROUP_CONFIG",
+)
+DEFAULT_SOURCE = 5
+
+_SET = 0
+_DELETE = 1
+
+
+class Synonym(NamedTuple):
+    name: str
+    value: str | None
+    source: int
+
+
+class Setting(NamedTuple):
+    name: str
+    value: str | None
+    source: int
+    sensitive: bool
+    read_only: bool
+    synonyms: tuple[Synonym, ...]
+
+    @property
+    def is_default(self) -> bool:
+        return self.source == DEFAULT_SOURCE
+
+
+def describe(
+    admin: Admin, kind: int, names: Sequence[str], *, synonyms: bool = False, node: int | None = None
+) -> dict[str, list[Setting]]:
+    """Settings of each resource, in the order of the broker's answer."""
+    if not names:
+        return {}
+    answer = admin.ask(
+        ApiKey.DESCRIBE_CONFIGS,
+        {
+            "resources": [
+                {"resource_type": kind, "resource_name": name, "configuration_keys": None} for name in names
+            ],
+            "include_synonyms": synonyms,
+        },
+        node=node,
+    )
+    found: dict[str, list[Setting]] = {}
+    for result in answer.results:
+        check(result.error_code, result.error_message, result.resource_name)
+        found[result.resource_name] = [
+            Setting(
+                config.name,
+                config.value,
+                config.config_source,
+                config.is_sensitive,
+                config.read_only,
+                tuple(Synonym(item.name, item.value, item.source) for item in config.synonyms),
+            )
+            for config in result.configs
+        ]
+    return found
+
+
+def alter(
+    admin: Admin,
+    kind: int,
+    name: str,
+    added: Mapping[str, str],
+    deleted: Iterable[str],
+    *,
+    node: int | None = None,
+) -> None:
+    operations = [{"name": key, "config_operation": _DELETE, "value": None} for key in deleted]
+    operations += [{"name": key, "config_operation": _SET, "value": value} for key, value in added.items()]
+    answer = admin.ask(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        {"resources": [{"resource_type": kind, "resource_name": name, "configs": operations}]},
+        node=node,
+    )
+    for response in answer.responses:
+        check(response.error_code, response.error_message)
+
+
+def list_resources(admin: Admin, kind: int) -> list[str]:
+    """Names of resources that have settings of their own."""
+    answer = admin.ask(ApiKey.LIST_CONFIG_RESOURCES, {"resource_types": [kind]})
+    check(answer.error_code)
+    return sorted(
+        resource.resource_name for resource in answer.config_resources if resource.resource_type == kind
+    )

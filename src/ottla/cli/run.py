@@ -1,0 +1,63 @@
+"""Runs a tool: parse, do, and turn what goes wrong into one line and a status."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+
+from ottla.cli import catalogue
+from ottla.cli.errors import ToolError
+from ottla.cli.tool import parse
+
+INTERRUPTED = 130
+
+
+def run_tool(name: str, arguments: Sequence[str], prog: str) -> int:
+    """The status to exit with."""
+    try:
+        tool = catalogue.load(name)
+        _refuse_zookeeper(arguments, prog)
+        return tool.run(parse(tool, prog, arguments))
+    except ToolError as error:
+        print(f"{prog}: {error}", file=sys.stderr)
+    except ModuleNotFoundError as error:
+        if error.name not in {"confluent_kafka", "rich"}:
+            raise
+        print(f"{prog}: needs the package {error.name}: pip install 'ottla[tools]'", file=sys.stderr)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. Python would complain again while closing it.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return 1
+
+
+def _refuse_zookeeper(arguments: Sequence[str], prog: str) -> None:
+    """Old tutorials still say it; today's Kafka knows the option no more."""
+    corrected: list[str] = []
+    found = False
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--zookeeper":
+            address = next(rest, "")
+        elif argument.startswith("--zookeeper="):
+            address = argument.partition("=")[2]
+        else:
+            corrected.append(argument)
+            continue
+        found = True
+        host = address.partition("/")[0].partition(",")[0].rpartition(":")[0] or "localhost"
+        if "--bootstrap-server" not in arguments:
+            corrected += ["--bootstrap-server", f"{host}:9092"]
+    if found:
+        import shlex
+
+        command = shlex.join(corrected)
+        raise ToolError(
+            "zookeeper is not a recognized option: it is gone since Kafka 4.0, use --bootstrap-server:\n"
+            f"  {prog} {command}"
+        )

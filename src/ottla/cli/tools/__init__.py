@@ -1,0 +1,1 @@
+"""One module per tool, each with its declaration in `TOOL`; `ottla.cli.catalogue` lists them."""

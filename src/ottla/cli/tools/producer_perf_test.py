@@ -1,0 +1,207 @@
+"""`kafka-producer-perf-test`: how fast records can be written, and how long each takes."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ottla.cli import properties
+from ottla.cli.errors import ToolError
+from ottla.cli.output import progress, show, warn
+from ottla.cli.tool import COMMAND_CONFIG, EITHER_SERVER, Option, Tool
+
+# Records are handed to the client in such groups: few enough that they share one clock reading.
+_GROUP = 200
+_PAYLOADS = 1000
+_LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def run(given: argparse.Namespace) -> int:
+    from ottla.cli import clients
+    from ottla.cli.admin import cluster
+
+    settings = _settings(given)
+    payload = _payload(given)
+    given.bootstrap_server = settings["bootstrap.servers"]
+    with cluster(given, settings) as admin:
+        clients.ensure_topic(admin, given.topic)
+    producer = clients.producer(given, settings)
+    test = _Test(given, producer, payload)
+    with progress(given.num_records, f"writing to {given.topic}") as report:
+        test.run(report)
+    statistics = [test.everything, *([test.steady] if test.steady is not None else [])]
+    show(given, [item.totals() for item in statistics], [item.total_line() for item in statistics])
+    if test.failures:
+        raise ToolError(f"{test.failures} records were not written: {test.failure}")
+    return 0
+
+
+class _Test:
+    def __init__(self, given: argparse.Namespace, producer: Any, payload: Callable[[int], bytes]) -> None:
+        from ottla.cli.latencies import Statistics
+
+        self._given = given
+        self._producer = producer
+        self._payload = payload
+        self._random = random.Random(given.random_seed)
+        self.everything = Statistics()
+        self.steady: Statistics | None = None
+        self.failures = 0
+        self.failure = ""
+
+    def run(self, report: Callable[[int], None]) -> None:
+        from ottla.cli.latencies import Statistics
+
+        given = self._given
+        if given.warmup_records:
+            self._say(
+                f"Warmup first {given.warmup_records} records. Steady state results will print "
+                "after the complete test summary."
+            )
+        interval_s = given.reporting_interval / 1000
+        began = time.perf_counter()
+        sent = 0
+        while sent < given.num_records:
+            count = min(_GROUP, given.num_records - sent)
+            if given.throughput > 0:
+                count = min(count, max(given.throughput // 10, 1))
+            if given.warmup_records and self.steady is None and sent >= given.warmup_records:
+                self.steady = Statistics(steady=True)
+            self._send(sent, count)
+            sent += count
+            self._producer.poll(0)
+            if self.everything.window_seconds() >= interval_s:
+                self._say(self.everything.take_window())
+                report(self.everything.count)
+            if given.throughput > 0:
+                ahead_s = sent / given.throughput - (time.perf_counter() - began)
+                if ahead_s > 0:
+                    self._producer.poll(ahead_s)
+        while self._producer.flush(0.2):
+            report(self.everything.count)
+
+    def _send(self, first: int, count: int) -> None:
+        given, began, steady = self._given, time.perf_counter(), self.steady
+        everything = self.everything
+
+        def delivered(error: Any, message: Any) -> None:
+            if error is not None:
+                self.failures += 1
+                self.failure = error.str()
+                return
+            latency_ms = (time.perf_counter() - began) * 1000
+            size = len(message)
+            everything.record(latency_ms, size)
+            if steady is not None:
+                steady.record(latency_ms, size)
+
+        for number in range(first, first + count):
+            while True:
+                try:
+                    self._producer.produce(
+                        given.topic, self._payload(number), self._key(number), on_delivery=delivered
+                    )
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+
+    def _key(self, number: int) -> bytes | None:
+        match self._given.key_distribution:
+            case "range":
+                return b"%d" % (number % self._given.record_key_range)
+            case "random":
+                return b"%d" % self._random.randrange(self._given.record_key_range)
+            case _:
+                return None
+
+    def _say(self, line: str) -> None:
+        if not self._given.json:
+            print(line, flush=True)
+
+
+def _payload(given: argparse.Namespace) -> Callable[[int], bytes]:
+    chosen = [given.record_size is not None, given.payload_file is not None, given.payload_monotonic]
+    if sum(chosen) != 1:
+        raise ToolError("give exactly one of --record-size, --payload-file or --payload-monotonic")
+    if given.key_distribution != "none" and not given.record_key_range:
+        raise ToolError(f"--key-distribution {given.key_distribution} needs --record-key-range")
+    if given.payload_monotonic:
+        return lambda number: b"%d" % number
+    draw = random.Random(given.random_seed)
+    if given.record_size is not None:
+        if given.record_size < 1:
+            raise ToolError("--record-size must be greater than zero")
+        size = given.record_size
+        payloads = [bytes(draw.choices(_LETTERS, k=size)) for _ in range(_PAYLOADS if size < 10_000 else 10)]
+    else:
+        try:
+            with open(given.payload_file, "rb") as file:
+                delimiter = given.payload_delimiter.encode().decode("unicode_escape").encode()
+                payloads = [part for part in file.read().split(delimiter) if part]
+        except OSError as error:
+            raise ToolError(f"{given.payload_file}: {error.strerror}") from None
+        if not payloads:
+            raise ToolError(f"{given.payload_file}: no payloads in it")
+        draw.shuffle(payloads)
+    return lambda number: payloads[number % len(payloads)]
+
+
+def _settings(given: argparse.Namespace) -> dict[str, str]:
+    for old, new in (("producer_props", "command_property"), ("producer_config", "command_config")):
+        if getattr(given, old):
+            warn(given, f"--{old.replace('_', '-')} is deprecated. Use --{new.replace('_', '-')} instead.")
+    given.command_config = given.command_config or given.producer_config
+    words = [*given.command_property, *(given.producer_props or [])]
+    settings = properties.merged("command-property", given.command_config, words)
+    if given.bootstrap_server:
+        settings["bootstrap.servers"] = given.bootstrap_server
+    if "bootstrap.servers" not in settings:
+        raise ToolError("give --bootstrap-server, or bootstrap.servers among the producer's settings")
+    if given.transactional_id or given.transaction_duration_ms or "transactional.id" in settings:
+        raise ToolError("transactions are not part of this version of the tool")
+    settings.setdefault("client.id", "perf-producer-client")
+    settings.setdefault("linger.ms", "5")
+    settings.setdefault("batch.size", "16384")
+    return settings
+
+
+TOOL = Tool(
+    name="producer-perf-test",
+    description="Measure how fast records can be written, and how long each takes.",
+    run=run,
+    options=(
+        EITHER_SERVER,
+        Option("topic", "the topic to write to", "TOPIC", required=True),
+        Option("num-records", "how many records to write", "COUNT", int, required=True),
+        Option("throughput", "records per second; -1 for as many as possible", "COUNT", int, required=True),
+        Option("record-size", "bytes of each record", "BYTES", int),
+        Option("payload-file", "a file with records to choose from", "FILE"),
+        Option("payload-delimiter", "what stands between the records of the file", "TEXT", default="\\n"),
+        Option("payload-monotonic", "records are numbers that count up"),
+        Option("warmup-records", "records that the steady state does not count", "COUNT", int, default=0),
+        Option("reporting-interval", "how often to report", "MS", int, default=5000),
+        Option(
+            "key-distribution",
+            "keys: none, range (in turn) or random, of --record-key-range",
+            "KIND",
+            default="none",
+            choices=("none", "range", "random"),
+        ),
+        Option("record-key-range", "how many different keys", "COUNT", int),
+        Option("random-seed", "what random payloads and keys begin from", "SEED", int, default=0),
+        COMMAND_CONFIG,
+        Option("command-property", "settings of the producer; may be repeated", "KEY=VALUE", repeats=True),
+        Option("producer-props", "the old name of --command-property", "KEY=VALUE", many=True),
+        Option("producer.config", "the old name of --command-config", "FILE"),
+        Option("print-metrics", "accepted for compatibility"),
+        Option("transactional-id", "not supported yet", "ID"),
+        Option("transaction-duration-ms", "not supported yet", "MS", int),
+    ),
+    examples=(
+        "--bootstrap-server localhost:9092 --topic load --num-records 1000000 --record-size 100 "
+        "--throughput -1",
+    ),
+)

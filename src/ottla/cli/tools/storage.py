@@ -1,0 +1,197 @@
+"""`kafka-storage`: data directories are given a cluster id before the first start, and inspected."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from ottla.cli.errors import ToolError
+from ottla.cli.output import show
+from ottla.cli.releases import METADATA_VERSION, RELEASES, level_of
+from ottla.cli.tool import Command, Option, Tool
+
+if TYPE_CHECKING:
+    from ottla.config import BrokerConfig
+    from ottla.metadata.meta_properties import MetaProperties
+
+
+def run(given: argparse.Namespace) -> int:
+    match given.command:
+        case "random-uuid":
+            return _random_uuid(given)
+        case "info":
+            return _info(given)
+        case _:
+            return _format(given)
+
+
+def _random_uuid(given: argparse.Namespace) -> int:
+    import random
+
+    from ottla.metadata.uuids import random_uuid, uuid_text
+
+    drawn = uuid_text(random_uuid(random.SystemRandom()))
+    show(given, {"uuid": drawn}, [drawn])
+    return 0
+
+
+def _config(given: argparse.Namespace) -> BrokerConfig:
+    from ottla.cli.settings import broker_config
+    from ottla.config import ConfigError
+
+    try:
+        return broker_config(given.config, None, None, ())
+    except ConfigError as error:
+        raise ToolError(str(error)) from None
+    except OSError as error:
+        raise ToolError(f"{error.filename}: {error.strerror}") from None
+
+
+def _directories(config: BrokerConfig) -> list[str]:
+    return sorted({*config.log_dirs, os.path.abspath(config.metadata_log_dir)})
+
+
+def _format(given: argparse.Namespace) -> int:
+    import random
+
+    from ottla.metadata.features import FEATURES
+    from ottla.metadata.meta_properties import MetaPropertiesError, prepare
+    from ottla.metadata.uuids import parse_uuid
+    from ottla.runtime.disk import PosixDisk
+
+    config = _config(given)
+    try:
+        parse_uuid(given.cluster_id)
+    except ValueError as error:
+        raise ToolError(f"--cluster-id: {error}; draw one with kafka-storage random-uuid") from None
+    if given.initial_controllers or given.add_scram:
+        raise ToolError("--initial-controllers and --add-scram are not part of this version")
+    if given.standalone and given.no_initial_controllers:
+        raise ToolError("--standalone and --no-initial-controllers cannot be used together")
+    level = next(feature.level_new for feature in FEATURES if feature.name == METADATA_VERSION)
+    asked = level_of(given.release_version) if given.release_version else level
+    features = {name: value for name, _, value in (text.partition("=") for text in given.feature)}
+    if asked != level or features.get(METADATA_VERSION, str(level)) != str(level):
+        raise ToolError(f"new clusters have {METADATA_VERSION} {RELEASES[level]} ({level}), no other")
+
+    directories = _directories(config)
+    disk = PosixDisk()
+    try:
+        before = {directory: _load(directory) for directory in directories}
+        formatted = [directory for directory, found in before.items() if found is not None]
+        if formatted and not given.ignore_formatted:
+            raise ToolError(
+                f"Log directory {formatted[0]} is already formatted. "
+                "Use --ignore-formatted to ignore this directory and format the others."
+            )
+        prepare(disk, random.SystemRandom(), directories, config.node_id, given.cluster_id)
+    except MetaPropertiesError as error:
+        raise ToolError(str(error)) from None
+    except OSError as error:
+        raise ToolError(f"{error.filename}: {error.strerror}") from None
+    new = [directory for directory, found in before.items() if found is None]
+    lines = [
+        f"Formatting {_kind(config, directory)} {directory} with {METADATA_VERSION} {RELEASES[level]}."
+        for directory in new
+    ]
+    show(
+        given,
+        {"clusterId": given.cluster_id, "formatted": new},
+        lines or ["All of the log directories are already formatted."],
+    )
+    return 0
+
+
+def _kind(config: BrokerConfig, directory: str) -> str:
+    is_metadata = directory == os.path.abspath(config.metadata_log_dir)
+    return "dynamic metadata voter directory" if is_metadata else "data directory"
+
+
+def _load(directory: str) -> MetaProperties | None:
+    from ottla.metadata.meta_properties import load
+    from ottla.runtime.disk import PosixDisk
+
+    return load(PosixDisk(), directory)
+
+
+def _info(given: argparse.Namespace) -> int:
+    from ottla.metadata.meta_properties import MetaPropertiesError
+    from ottla.metadata.uuids import uuid_text
+
+    found: list[str] = []
+    problems: list[str] = []
+    first: MetaProperties | None = None
+    for directory in _directories(_config(given)):
+        if not os.path.isdir(directory):
+            missing = not os.path.exists(directory)
+            problems.append(f"{directory} {'does not exist' if missing else 'is not a directory'}")
+            continue
+        found.append(directory)
+        try:
+            properties = _load(directory)
+        except (MetaPropertiesError, OSError) as error:
+            problems.append(f"Error loading {directory}: {error}")
+            continue
+        if properties is None:
+            problems.append(f"{directory} is not formatted.")
+        elif first is None:
+            first = properties
+        elif first.cluster_id != properties.cluster_id:
+            problems.append("Mismatched cluster IDs between storage directories.")
+        elif first.node_id != properties.node_id:
+            problems.append("Mismatched node IDs between storage directories.")
+    metadata = (
+        {
+            "cluster.id": first.cluster_id,
+            "directory.id": uuid_text(first.directory_id),
+            "node.id": str(first.node_id),
+            "version": "1",
+        }
+        if first is not None
+        else None
+    )
+    lines: list[str] = []
+    if found:
+        title = "Found log directory:" if len(found) == 1 else "Found log directories:"
+        lines += [title, *(f"  {directory}" for directory in found), ""]
+    if metadata is not None:
+        pairs = ", ".join(f"{key}={value}" for key, value in metadata.items())
+        lines += [f"Found metadata: {{{pairs}}}", ""]
+    if problems:
+        title = "Found problem:" if len(problems) == 1 else "Found problems:"
+        lines += [title, *(f"  {problem}" for problem in problems), ""]
+    show(given, {"directories": found, "metadata": metadata, "problems": problems}, lines)
+    return 1 if problems else 0
+
+
+_CONFIG = Option("config", "the broker's properties file", "FILE", required=True, short="-c")
+
+TOOL = Tool(
+    name="storage",
+    description="Prepare and inspect the data directories of a broker.",
+    run=run,
+    options=(),
+    commands=(
+        Command(
+            "format",
+            "give the data directories an id, before the first start",
+            (
+                _CONFIG,
+                Option("cluster-id", "the cluster's id", "ID", required=True, short="-t"),
+                Option("standalone", "for a quorum of this node alone", short="-s"),
+                Option("no-initial-controllers", "without naming the quorum's voters", short="-N"),
+                Option("initial-controllers", "the quorum's first voters", "VOTERS", short="-I"),
+                Option("ignore-formatted", "skip directories that are formatted already", short="-g"),
+                Option("release-version", "the release whose features to begin with", "RELEASE", short="-r"),
+                Option(
+                    "feature", "the level of a feature to begin with", "NAME=LEVEL", repeats=True, short="-f"
+                ),
+                Option("add-scram", "a credential to begin with", "CREDENTIAL", repeats=True, short="-S"),
+            ),
+        ),
+        Command("info", "show what the data directories are", (_CONFIG,)),
+        Command("random-uuid", "draw an id"),
+    ),
+    examples=("random-uuid", "format --standalone -t 4L6g3nShT-eMCtK--X86sw -c server.properties"),
+)

@@ -1,0 +1,207 @@
+"""Topics, their partitions and their offsets, as the tools that show or choose partitions need them."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ottla.cli.admin import Admin
+from ottla.cli.errors import Refused, ToolError, check
+from ottla.wire.api import ApiKey
+from ottla.wire.errors import ErrorCode
+
+EARLIEST = -2
+LATEST = -1
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+
+class Partition(NamedTuple):
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.number}"
+
+
+class PartitionState(NamedTuple):
+    number: int
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    elr: tuple[int, ...] | None
+    last_known_elr: tuple[int, ...] | None
+
+
+class TopicState(NamedTuple):
+    name: str
+    id: UUID | None
+    internal: bool
+    partitions: tuple[PartitionState, ...]
+
+
+class Offset(NamedTuple):
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+def list_topics(admin: Admin) -> dict[str, TopicState]:
+    """All topics by name, in order."""
+    return _topics(admin, None)
+
+
+def find_topics(admin: Admin, names: Iterable[str]) -> dict[str, TopicState]:
+    """Those of the names that exist."""
+    return _topics(admin, [{"name": name, "topic_id": None} for name in names])
+
+
+def describe_topics(admin: Admin, names: Sequence[str], partitions_max: int = 2000) -> list[TopicState]:
+    """With eligible leader replicas where the cluster knows them."""
+    if not names:
+        return []
+    if not admin.serves(ApiKey.DESCRIBE_TOPIC_PARTITIONS):
+        found = find_topics(admin, names)
+        return [_existing(found, name) for name in names]
+    states: dict[str, list[PartitionState]] = {}
+    facts: dict[str, tuple[UUID | None, bool]] = {}
+    cursor: dict[str, Any] | None = None
+    while True:
+        answer = admin.ask(
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+            {
+                "topics": [{"name": name} for name in names],
+                "response_partition_limit": partitions_max,
+                "cursor": cursor,
+            },
+        )
+        for topic in answer.topics:
+            check(topic.error_code, None, f"topic {topic.name}")
+            facts[topic.name] = (topic.topic_id, topic.is_internal)
+            states.setdefault(topic.name, []).extend(
+                PartitionState(
+                    partition.partition_index,
+                    partition.leader_id,
+                    partition.replica_nodes,
+                    partition.isr_nodes,
+                    partition.eligible_leader_replicas,
+                    partition.last_known_elr,
+                )
+                for partition in topic.partitions
+            )
+        if answer.next_cursor is None:
+            return [
+                TopicState(name, *facts[name], tuple(sorted(partitions)))
+                for name, partitions in sorted(states.items())
+            ]
+        cursor = {
+            "topic_name": answer.next_cursor.topic_name,
+            "partition_index": answer.next_cursor.partition_index,
+        }
+
+
+def matching(names: Iterable[str], expression: str) -> list[str]:
+    """Names that an expression includes as Apache Kafka's tools read it: regular, a comma means or."""
+    pattern = expression.strip().replace(",", "|").replace(" ", "").strip("\"'")
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ToolError(f"{expression} is not a regular expression: {error}") from None
+    return [name for name in names if compiled.fullmatch(name)]
+
+
+def list_offsets(
+    admin: Admin, wanted: Mapping[Partition, int], *, read_committed: bool = False
+) -> dict[Partition, Offset | Refused]:
+    """What each partition's leader says for a timestamp, or for one of the special ones above."""
+    found: dict[Partition, Offset | Refused] = {}
+    for leader, partitions in by_leader(admin, wanted).items():
+        topics: dict[str, list[dict[str, int]]] = defaultdict(list)
+        for partition in partitions:
+            topics[partition.topic].append(
+                {"partition_index": partition.number, "timestamp": wanted[partition]}
+            )
+        answer = admin.ask(
+            ApiKey.LIST_OFFSETS,
+            {
+                "replica_id": -1,
+                "isolation_level": 1 if read_committed else 0,
+                "topics": [{"name": name, "partitions": items} for name, items in topics.items()],
+                "timeout": admin.api_timeout_ms,
+            },
+            node=leader,
+        )
+        for topic in answer.topics:
+            for item in topic.partitions:
+                partition = Partition(topic.name, item.partition_index)
+                found[partition] = (
+                    Refused(item.error_code, None, str(partition))
+                    if item.error_code != ErrorCode.none
+                    else Offset(item.offset, item.timestamp, item.leader_epoch)
+                )
+    return {partition: found[partition] for partition in sorted(wanted) if partition in found}
+
+
+def offsets_or_fail(
+    admin: Admin, wanted: Mapping[Partition, int], *, read_committed: bool = False
+) -> dict[Partition, Offset]:
+    offsets: dict[Partition, Offset] = {}
+    for partition, found in list_offsets(admin, wanted, read_committed=read_committed).items():
+        if isinstance(found, Refused):
+            raise found
+        offsets[partition] = found
+    return offsets
+
+
+def by_leader(admin: Admin, wanted: Iterable[Partition]) -> dict[int, list[Partition]]:
+    """Partitions grouped by the broker that leads them."""
+    partitions = sorted(wanted)
+    topics = find_topics(admin, sorted({partition.topic for partition in partitions}))
+    grouped: dict[int, list[Partition]] = defaultdict(list)
+    for partition in partitions:
+        topic = _existing(topics, partition.topic)
+        leaders = {state.number: state.leader for state in topic.partitions}
+        if partition.number not in leaders:
+            raise ToolError(f"topic {topic.name} has no partition {partition.number}")
+        if leaders[partition.number] < 0:
+            raise ToolError(f"partition {partition} has no leader at present")
+        grouped[leaders[partition.number]].append(partition)
+    return dict(grouped)
+
+
+def _existing(topics: Mapping[str, TopicState], name: str) -> TopicState:
+    if name not in topics:
+        raise ToolError(f"topic {name} does not exist")
+    return topics[name]
+
+
+def _topics(admin: Admin, wanted: list[dict[str, Any]] | None) -> dict[str, TopicState]:
+    answer = admin.ask(
+        ApiKey.METADATA,
+        {"topics": wanted, "allow_auto_topic_creation": False},
+    )
+    topics: dict[str, TopicState] = {}
+    for topic in sorted(answer.topics, key=lambda topic: topic.name or ""):
+        if topic.error_code == ErrorCode.unknown_topic_or_partition:
+            continue
+        if topic.error_code not in {ErrorCode.none, ErrorCode.leader_not_available}:
+            raise Refused(topic.error_code, None, f"topic {topic.name}")
+        topics[topic.name] = TopicState(
+            topic.name,
+            topic.topic_id,
+            topic.is_internal,
+            tuple(
+                sorted(
+                    PartitionState(
+                        item.partition_index, item.leader_id, item.replica_nodes, item.isr_nodes, None, None
+                    )
+                    for item in topic.partitions
+                )
+            ),
+        )
+    return topics
