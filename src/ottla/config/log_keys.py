@@ -101,13 +101,12 @@ LOG_KEYS = (
         ConfigType.BOOLEAN,
         True,
         "Whether compaction runs at all.",
-        effective=False,
     ),
     ConfigKey(
         "log.cleaner.threads",
         ConfigType.INT,
         1,
-        "Compactions that may run at the same time.",
+        "Compactions that may run at the same time. Ottla compacts one partition at a time.",
         minimum=0,
         dynamic="cluster-wide",
         effective=False,
@@ -119,7 +118,6 @@ LOG_KEYS = (
         "Pause of the compactor when nothing needs compaction.",
         minimum=0,
         dynamic="cluster-wide",
-        effective=False,
     ),
     ConfigKey(
         "log.cleaner.dedupe.buffer.size",
@@ -127,7 +125,6 @@ LOG_KEYS = (
         128 * 1024 * 1024,
         "Memory for the keys of all compactions together.",
         dynamic="cluster-wide",
-        effective=False,
     ),
     ConfigKey(
         "log.cleaner.io.buffer.load.factor",
@@ -135,7 +132,6 @@ LOG_KEYS = (
         0.9,
         "How full the key buffer may get; fuller holds more keys and collides more.",
         dynamic="cluster-wide",
-        effective=False,
     ),
     ConfigKey(
         "log.cleaner.io.buffer.size",
@@ -144,7 +140,6 @@ LOG_KEYS = (
         "Memory for the reads and writes of all compactions together.",
         minimum=0,
         dynamic="cluster-wide",
-        effective=False,
     ),
     ConfigKey(
         "log.cleaner.io.max.bytes.per.second",
@@ -152,7 +147,26 @@ LOG_KEYS = (
         DOUBLE_MAX,
         "Limit on the bytes per second that compaction reads and writes.",
         dynamic="cluster-wide",
-        effective=False,
+    ),
+    ConfigKey(
+        "ottla.scrub.bytes.per.second",
+        ConfigType.LONG,
+        1024 * 1024,
+        "Rate at which segments that are no longer written to are read again and checked against their "
+        "CRCs; 0 switches that off.",
+        minimum=0,
+        importance="low",
+        dynamic="cluster-wide",
+    ),
+    ConfigKey(
+        "ottla.scrub.interval.ms",
+        ConfigType.LONG,
+        7 * 24 * 3_600_000,
+        "Time from the beginning of one such check to the beginning of the next; the first begins that long "
+        "after the broker has started.",
+        minimum=1,
+        importance="low",
+        dynamic="cluster-wide",
     ),
     ConfigKey(
         "producer.id.expiration.ms",

@@ -62,8 +62,7 @@ _TOPIC = (
         ConfigType.LIST,
         ("delete",),
         "What happens to old segments: `delete` drops them by age and size, `compact` keeps the latest "
-        "record of each key, both together do both, an empty list keeps everything. This version does not "
-        "compact yet: with `compact` alone, everything is kept.",
+        "record of each key, both together do both, an empty list keeps everything.",
         choices=("compact", "delete"),
         importance="high",
     ),
@@ -86,14 +85,14 @@ _TOPIC = (
         minimum=1,
         maximum=9,
         also=(-1,),
-        effective=False,
     ),
     _topic(
         "compression.lz4.level",
         "compression.lz4.level",
         ConfigType.INT,
         9,
-        "Level used when compression.type is lz4.",
+        "Level used when compression.type is lz4. Ottla always uses the fast compressor, which in Apache "
+        "Kafka is the default.",
         minimum=1,
         maximum=17,
         effective=False,
@@ -106,7 +105,6 @@ _TOPIC = (
         "Level used when compression.type is zstd.",
         minimum=-131072,
         maximum=22,
-        effective=False,
     ),
     _topic(
         "delete.retention.ms",
@@ -116,7 +114,6 @@ _TOPIC = (
         "How long a compacted topic keeps tombstones, so that a consumer reading from the beginning within "
         "this time still learns of the deletion.",
         minimum=0,
-        effective=False,
     ),
     _topic(
         "file.delete.delay.ms",
@@ -162,7 +159,6 @@ _TOPIC = (
         LONG_MAX,
         "Longest time a record of a compacted topic may stay uncompacted.",
         minimum=1,
-        effective=False,
     ),
     _topic(
         "max.message.bytes",
@@ -207,7 +203,6 @@ _TOPIC = (
         "Share of a compacted log that must be uncompacted before compaction runs again.",
         minimum=0,
         maximum=1,
-        effective=False,
     ),
     _topic(
         "min.compaction.lag.ms",
@@ -216,7 +211,6 @@ _TOPIC = (
         0,
         "Time for which every record of a compacted topic stays readable before it may be compacted away.",
         minimum=0,
-        effective=False,
     ),
     _topic(
         "min.insync.replicas",

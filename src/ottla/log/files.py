@@ -14,11 +14,13 @@ from uuid import UUID
 from ottla.config import LogConfig
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.names import (
+    CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIXES,
     LEADER_EPOCHS_FILE,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
     segment_path,
 )
 from ottla.log.producers import ProducerStates
@@ -273,10 +275,19 @@ class LogFiles:
             self.start_offset = offset
             self.epochs.truncate_from_start(offset)
 
-    def lower_recovery_point(self, offset: int) -> None:
-        """Records from here on will be replaced, also those that a flush under way is writing."""
+    def lower_recovery_point(self, offset: int) -> bool:
+        """Records from here on will be replaced, also those that a flush under way is writing.
+
+        To one less than that, so that recovery looks at the segment that will end here: it may find it
+        longer. False if it was that low before.
+        """
         self._truncations += 1
-        self.recovery_point = min(self.recovery_point, offset)
+        self._settled_offset = -1
+        lowered = max(offset - 1, 0)
+        if self.recovery_point <= lowered:
+            return False
+        self.recovery_point = lowered
+        return True
 
     def truncate_to(self, offset: int) -> None:
         """Drop records at and after an offset: a follower's, that its leader does not have.
@@ -309,7 +320,37 @@ class LogFiles:
         self.epochs.truncate_from_end(offset)
         self.producers = load_producers(self.topic_partition, self._snapshots, segments.all, offset)
 
-    def _delete(self, deleted: Sequence[Segment]) -> None:
+    # Compaction.
+
+    def begin_cleaned(self, group: Sequence[Segment]) -> Segment:
+        """A segment that will take the place of these; until then its files have names of their own."""
+        cleaned = new_segment(
+            self._runtime,
+            self.dir,
+            self.topic_partition,
+            group[0].base_offset,
+            self.config,
+            suffix=CLEANED_SUFFIX,
+        )
+        cleaned.created_ms = group[-1].created_ms
+        return cleaned
+
+    def replace(self, group: Sequence[Segment], cleaned: Segment) -> bool:
+        """Put a segment that is wholly on disk in the place of others. False: they are no longer there.
+
+        From the moment it is called `.swap`, opening the log after a crash completes this.
+        """
+        if not self.segments.holds(group):
+            return False
+        cleaned.rename(CLEANED_SUFFIX, SWAP_SUFFIX)
+        self._delete(group[:1], with_snapshots=False)
+        self._delete(group[1:])
+        cleaned.rename(SWAP_SUFFIX, "")
+        self.segments.replace(group, cleaned)
+        cleaned.release()
+        return True
+
+    def _delete(self, deleted: Sequence[Segment], *, with_snapshots: bool = True) -> None:
         """Rename now, remove after file.delete.delay.ms: somebody may be reading."""
         disk = self._runtime.disk
         # Were the names to come back after a crash, old records would stand behind newer ones.
@@ -318,9 +359,10 @@ class LogFiles:
         for segment in deleted:
             self._open_segments.forget(segment)
             segment.release()
-            for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES, SNAPSHOT_SUFFIX):
+            for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES, *((SNAPSHOT_SUFFIX,) if with_snapshots else ())):
                 path = segment_path(self.dir, segment.base_offset, suffix)
                 if disk.exists(path):
                     disk.rename(path, path + DELETED_SUFFIX)
                     self._removal.add_file(due_ms, path + DELETED_SUFFIX)
-            self._snapshots.forget(segment.base_offset)
+            if with_snapshots:
+                self._snapshots.forget(segment.base_offset)

@@ -17,6 +17,7 @@ from ottla.log.producers import ProducerBatch, last_sequence, marker_coordinator
 from ottla.log.refusals import check_timestamp, may_append, refuse, require_keys
 from ottla.log.timestamps import first_at_or_after, largest
 from ottla.log.types import AppendResult, TimestampOffset
+from ottla.records import compression
 from ottla.records.batch import (
     ATTRIBUTES_AT,
     CONTROL,
@@ -26,7 +27,8 @@ from ottla.records.batch import (
     MAGIC,
     MAGIC_AT,
 )
-from ottla.records.compression import CODEC_MAX
+from ottla.records.compression import CODEC_MAX, CorruptRecords
+from ottla.records.recompression import CODECS, recompressed
 from ottla.runtime.disk import ReadableBuffer
 from ottla.wire.errors import CorruptMessage, OffsetOutOfRange, RecordListTooLarge, StorageError
 
@@ -35,12 +37,13 @@ _LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
 
 
 class PartitionLog(LogFiles):
-    __slots__ = ("_append_time", "_keys_required")
+    __slots__ = ("_append_time", "_codec", "_keys_required")
 
     def update_config(self, config: LogConfig) -> None:
         super().update_config(config)
         self._append_time = config.message_timestamp_type == "LogAppendTime"
         self._keys_required = config.cleanup_compact
+        self._codec = CODECS[config.compression_type]
 
     # Writing.
 
@@ -56,6 +59,8 @@ class PartitionLog(LogFiles):
         # what is wrong with a batch is worked out elsewhere, once something is.
         now_ms = self._now_ms()
         config = self.config
+        if self._codec >= 0 and not trusted:
+            records = self._recompressed(records)
         offset = base_offset = self.next_offset
         newest = -1
         buffers: list[ReadableBuffer] = []
@@ -155,6 +160,18 @@ class PartitionLog(LogFiles):
         return AppendResult(
             base_offset, offset - 1, now_ms if self._append_time else -1, self.start_offset, False
         )
+
+    def _recompressed(self, records: ReadableBuffer) -> ReadableBuffer:
+        config, level = self.config, None
+        match self._codec:
+            case compression.GZIP if config.compression_gzip_level > 0:
+                level = config.compression_gzip_level
+            case compression.ZSTD:
+                level = config.compression_zstd_level
+        try:
+            return recompressed(records, self._codec, level, config.max_message_bytes)
+        except CorruptRecords as error:
+            raise CorruptMessage(f"{self.topic_partition}: {error}") from error
 
     def _answer_again(self, batch: ProducerBatch) -> AppendResult:
         append_time = batch.timestamp if self._append_time else -1

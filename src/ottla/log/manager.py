@@ -10,6 +10,7 @@ from uuid import UUID
 
 from ottla.config import BrokerConfig, LogConfig
 from ottla.log.checkpoints import read_offsets, write_offsets
+from ottla.log.cleaner import LogCleaner
 from ottla.log.log import PartitionLog
 from ottla.log.names import (
     CLEAN_SHUTDOWN_FILE,
@@ -22,6 +23,7 @@ from ottla.log.names import (
 )
 from ottla.log.recovery import open_log
 from ottla.log.removal import DelayedRemoval
+from ottla.log.scrubber import Scrubber
 from ottla.log.segment import OpenSegments
 from ottla.log.types import TopicPartition
 from ottla.runtime import Runtime
@@ -58,6 +60,8 @@ class LogManager:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._open_segments = OpenSegments()
         self._removal = DelayedRemoval(runtime.disk)
+        self.cleaner = LogCleaner(runtime, lambda: self.config, self.logs_by_dir, self.write_checkpoints)
+        self.scrubber = Scrubber(runtime, lambda: self.config, lambda: tuple(self._logs.values()))
 
     # The logs.
 
@@ -99,6 +103,7 @@ class LogManager:
     def delete(self, partition: TopicPartition) -> None:
         """Out of sight at once, off the disk after file.delete.delay.ms."""
         deleted = self._logs.pop(partition)
+        self.cleaner.forget(partition)
         directory = next(candidate for candidate in self._dirs if partition in candidate.logs)
         del directory.logs[partition]
         deleted.release()
@@ -113,10 +118,10 @@ class LogManager:
         next checkpoint, records that replace them must not be taken for them.
         """
         truncated = self._logs[partition]
-        while truncated.recovery_point > offset:
-            truncated.lower_recovery_point(offset)
+        while truncated.lower_recovery_point(offset):
             await self.write_checkpoints()
         truncated.truncate_to(offset)
+        self.cleaner.truncated(partition, offset)
 
     # Start and stop.
 
@@ -150,6 +155,7 @@ class LogManager:
         for directory in self._dirs:
             self._open_dir(directory, config_of)
             self._lower_checkpoint(directory)
+            self.cleaner.load(directory.path)
         elapsed_ms = (self._runtime.clock.monotonic() - started) * 1000
         log.info("opened %d logs in %d ms", len(self._logs), elapsed_ms)
 
@@ -232,6 +238,8 @@ class LogManager:
         scope.spawn(
             self._repeat(self._expire_producers, "producer.id.expiration.check.interval.ms"), "log-producers"
         )
+        scope.spawn(self.cleaner.run(high_watermark), "log-cleaner")
+        scope.spawn(self.scrubber.run(), "log-scrub")
 
     async def _repeat(self, action: Callable[[], Awaitable[None]], interval_key: str | None) -> None:
         if interval_key is not None:
@@ -254,6 +262,8 @@ class LogManager:
         files, dirs = self._removal.take_due(self._runtime.clock.now_ms())
         if files or dirs:
             await self._runtime.offload.run(self._removal.remove, files, dirs)
+        # A topic that is deleted and made again must not be taken for compacted after a crash.
+        await self.cleaner.write_checkpoints()
 
     async def _enforce_retention(self, high_watermark: Callable[[TopicPartition], int]) -> None:
         for partition, partition_log in list(self._logs.items()):

@@ -18,12 +18,14 @@ from ottla.log.checkpoints import encode_partition_metadata, read_partition_meta
 from ottla.log.epochs import LeaderEpochs, read_leader_epochs
 from ottla.log.log import PartitionLog
 from ottla.log.names import (
+    CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIXES,
     LEADER_EPOCHS_FILE,
     LOG_SUFFIX,
     PARTITION_METADATA_FILE,
     SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
     offset_in_name,
     segment_path,
 )
@@ -41,7 +43,7 @@ from ottla.runtime import Runtime
 log = logging.getLogger(__name__)
 
 # Left behind by whatever was interrupted; nothing of use is in them.
-_LEFTOVER_SUFFIXES = (DELETED_SUFFIX, ".tmp", ".cleaned")
+_LEFTOVER_SUFFIXES = (DELETED_SUFFIX, ".tmp", CLEANED_SUFFIX, SWAP_SUFFIX)
 _METADATA_SNAPSHOT = ".checkpoint"
 
 
@@ -50,6 +52,8 @@ class _Scan:
     """What recovery did, for the one line it logs."""
 
     records: int = 0
+    producers_end: int = 0
+    """After the last batch that has a producer."""
     bytes_truncated: int = 0
     damaged: int = 0
 
@@ -105,12 +109,13 @@ class _Opening:
     ) -> PartitionLog:
         started = self._runtime.clock.monotonic()
         self._disk.make_dirs(self._directory)
+        self._complete_swaps()
         names = self._remove_leftovers(self._disk.list_dir(self._directory))
         segments = [self._find_segment(base) for base in _offsets(names, LOG_SUFFIX)]
         snapshots = SnapshotFiles(self._disk, self._directory, _offsets(names, SNAPSHOT_SUFFIX))
         epochs = read_leader_epochs(self._disk, f"{self._directory}/{LEADER_EPOCHS_FILE}")
         clean = clean or not segments
-        next_offset = start_offset
+        next_offset = scanned_from = start_offset
         if segments:
             suspect = len(segments) if clean else Segments(segments).floor(recovery_point)
             for segment in segments[:suspect]:
@@ -119,6 +124,7 @@ class _Opening:
             if end_offset is None:
                 clean = False
                 suspect = min(suspect, len(segments) - 1)
+                scanned_from = segments[suspect].base_offset
                 end_offset = self._check_from(segments, suspect, recovery_point, epochs)
             next_offset = end_offset
         if segments and next_offset < start_offset:
@@ -140,7 +146,9 @@ class _Opening:
         if clean and not snapshots.offsets:
             producers = ProducerStates(self._partition)
         else:
-            producers = load_producers(self._partition, snapshots, segments, next_offset)
+            # Batches just scanned need not be looked at again if no idempotent producer wrote them.
+            end_offset = next_offset if clean else max(self._scan.producers_end, scanned_from)
+            producers = load_producers(self._partition, snapshots, segments, end_offset)
         snapshots.keep_only([*(segment.base_offset for segment in segments), *snapshots.offsets[-1:]])
         if not clean:
             log.info(
@@ -174,6 +182,30 @@ class _Opening:
             unsynced=self._unsynced,
             settled=clean,
         )
+
+    def _complete_swaps(self) -> None:
+        """A crash came while compaction put a segment in the place of others. It was wholly on disk then."""
+        names = self._disk.list_dir(self._directory)
+        for base in _offsets(names, LOG_SUFFIX + SWAP_SUFFIX):
+            swap = segment_path(self._directory, base, LOG_SUFFIX + SWAP_SUFFIX)
+            end = base + 1
+            with contextlib.closing(self._disk.open(swap)) as file:
+                for _, header in headers(file, 0, file.size):
+                    end = header.last_offset + 1
+            # Others of the group may lie behind its last record: they hold nothing that compaction kept, and
+            # the next round, which begins where this one did, drops them.
+            replaced = [other for other in _offsets(names, LOG_SUFFIX) if base <= other < end]
+            for other in replaced:
+                for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
+                    path = segment_path(self._directory, other, suffix)
+                    if self._disk.exists(path):
+                        self._disk.rename(path, path + DELETED_SUFFIX)
+            for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
+                path = segment_path(self._directory, base, suffix)
+                if self._disk.exists(path + SWAP_SUFFIX):
+                    self._disk.rename(path + SWAP_SUFFIX, path)
+            self._disk.sync_dir(self._directory)
+            log.info("%s: completed compaction up to offset %d", self._partition, end)
 
     def _remove_leftovers(self, names: list[str]) -> list[str]:
         kept = []
@@ -262,7 +294,8 @@ class _Opening:
         segment.reset()
         try:
             for position, header, intact in checked_batches(segment.file, 0, limit, segment.base_offset):
-                was_synced = header.last_offset < recovery_point
+                last_offset = header.last_offset
+                was_synced = last_offset < recovery_point
                 if not intact:
                     rotten = BadBatch(position, f"CRC of the batch at offset {header.base_offset} is wrong")
                     if not was_synced:
@@ -272,13 +305,15 @@ class _Opening:
                 # The CRC does not cover the base offset, but only compaction leaves gaps.
                 if header.base_offset != next_offset and not was_synced and not self._config.cleanup_compact:
                     raise BadBatch(position, f"offset {header.base_offset} does not follow {next_offset - 1}")
-                segment.note(((header.last_offset, header.size, header.max_timestamp),))
+                segment.note(((last_offset, header.size, header.max_timestamp),))
                 if segment.write_due:
                     segment.write_indexes()
                 if header.leader_epoch > epochs.latest:
                     epochs.assign(header.leader_epoch, header.base_offset)
                 self._scan.records += header.record_count
-                next_offset = header.last_offset + 1
+                next_offset = last_offset + 1
+                if header.producer_id >= 0:
+                    self._scan.producers_end = next_offset
         except BadBatch as error:
             problem = error
         if problem is not None:

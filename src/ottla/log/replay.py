@@ -18,7 +18,8 @@ log = logging.getLogger(__name__)
 def load_producers(
     partition: TopicPartition, snapshots: SnapshotFiles, segments: Sequence[Segment], end_offset: int
 ) -> ProducerStates:
-    """The state at `end_offset`, which is where the log ends or will end."""
+    """The state at `end_offset`: where the log ends, or will end, or where the last batch with a producer
+    is known to be."""
     states = ProducerStates(partition)
     snapshot = snapshots.latest(end_offset)
     offset = segments[0].base_offset

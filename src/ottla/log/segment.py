@@ -86,6 +86,7 @@ class Segment:
         config: LogConfig,
         created_ms: int,
         roll_jitter_ms: int,
+        suffix: str = "",
     ) -> None:
         self._disk = disk
         self._file: File | None = None
@@ -100,7 +101,7 @@ class Segment:
         self._largest_offset = base_offset
         self.partition = partition
         self.base_offset = base_offset
-        self.path = segment_path(directory, base_offset, LOG_SUFFIX)
+        self.path = segment_path(directory, base_offset, LOG_SUFFIX + suffix)
         self.size = 0
         self.created_ms = created_ms
         self.first_timestamp = NO_TIMESTAMP
@@ -109,13 +110,17 @@ class Segment:
         self.roll_timestamp = NEVER
         self.roll_offset = base_offset + RELATIVE_OFFSET_MAX
         self.index_full = False
-        self.offsets = OffsetIndex(disk, segment_path(directory, base_offset, OFFSET_INDEX_SUFFIX))
-        self.times = TimeIndex(disk, segment_path(directory, base_offset, TIME_INDEX_SUFFIX))
+        self.offsets = OffsetIndex(disk, segment_path(directory, base_offset, OFFSET_INDEX_SUFFIX + suffix))
+        self.times = TimeIndex(disk, segment_path(directory, base_offset, TIME_INDEX_SUFFIX + suffix))
         self.configure(config)
 
     def configure(self, config: LogConfig) -> None:
         self._bytes_max = config.segment_bytes
-        self._roll_ms = config.segment_ms - self._roll_jitter_ms
+        roll_ms = config.segment_ms
+        if config.cleanup_compact:
+            # Compaction leaves the active segment alone.
+            roll_ms = min(roll_ms, config.max_compaction_lag_ms)
+        self._roll_ms = roll_ms - self._roll_jitter_ms
         self._set_roll_timestamp()
         self._index_interval_bytes = config.index_interval_bytes
         self._offset_entries_max = config.segment_index_bytes // OFFSET_ENTRY.size
@@ -334,6 +339,18 @@ class Segment:
             del ends[next(iter(ends))]
 
     # Files.
+
+    def rename(self, old_suffix: str, new_suffix: str) -> None:
+        """The log comes last: where it has the new name, all have."""
+        offsets, times = self.offsets.file, self.times.file
+        offsets.path = self._renamed(offsets.path, old_suffix, new_suffix)
+        times.path = self._renamed(times.path, old_suffix, new_suffix)
+        self.path = self._renamed(self.path, old_suffix, new_suffix)
+
+    def _renamed(self, path: str, old_suffix: str, new_suffix: str) -> str:
+        new_path = path.removesuffix(old_suffix) + new_suffix
+        self._disk.rename(path, new_path)
+        return new_path
 
     def pin(self) -> File:
         """Keep the file open while another thread syncs it."""

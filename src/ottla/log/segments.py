@@ -72,9 +72,25 @@ class Segments:
         self.active = self._segments[-1]
         return taken
 
+    def holds(self, run: Sequence[Segment]) -> bool:
+        """Whether these are still here, one after the other."""
+        index = self.floor(run[0].base_offset)
+        return self._segments[index : index + len(run)] == list(run)
+
+    def replace(self, run: Sequence[Segment], replacement: Segment) -> None:
+        """One for several, none of which is the one written to."""
+        index = self.floor(run[0].base_offset)
+        self._segments[index : index + len(run)] = [replacement]
+        self._bases[index : index + len(run)] = [replacement.base_offset]
+
 
 def new_segment(
-    runtime: Runtime, directory: str, partition: TopicPartition, base_offset: int, config: LogConfig
+    runtime: Runtime,
+    directory: str,
+    partition: TopicPartition,
+    base_offset: int,
+    config: LogConfig,
+    suffix: str = "",
 ) -> Segment:
     """A segment object; its files are made or found by the caller."""
     jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
@@ -87,4 +103,5 @@ def new_segment(
         created_ms=runtime.clock.now_ms(),
         # Logs that were made together would otherwise all roll together.
         roll_jitter_ms=runtime.random.randrange(jitter_ms) if jitter_ms > 0 else 0,
+        suffix=suffix,
     )

@@ -109,14 +109,16 @@ def headers(file: File, position: int, limit: int) -> Iterator[tuple[int, BatchH
 
 
 def checked_batches(
-    file: File, position: int, limit: int, base_offset: int
+    file: File, position: int, limit: int, base_offset: int, *, copying: bool = False
 ) -> Iterator[tuple[int, BatchHeader, bool]]:
     """(position, header, whether its CRC is right) of the batches from `position` to `limit`.
 
     `base_offset` is the least that the first batch may have. Raises BadBatch where no header is to be found.
+    `copying` is for other threads: waiting for a page of a mapped file stops all of them.
     """
+    read = file.read if copying else file.view
     while position < limit:
-        chunk = memoryview(file.view(position, min(_CHECKED_CHUNK_BYTES, limit - position)))
+        chunk = memoryview(read(position, min(_CHECKED_CHUNK_BYTES, limit - position)))
         at = 0
         while at + HEADER_BYTES <= len(chunk):
             header = read_header(chunk, at)
@@ -132,7 +134,7 @@ def checked_batches(
             if at + size > len(chunk):
                 if at:
                     break
-                chunk = memoryview(file.view(position, size))
+                chunk = memoryview(read(position, size))
             yield position + at, header, crc32c(chunk[at + ATTRIBUTES_AT : at + size]) == header.crc
             base_offset = header.base_offset + header.last_offset_delta + 1
             at += size

@@ -98,13 +98,14 @@ def contents(log: PartitionLog) -> dict[int, bytes]:
     offset = log.start_offset
     while offset < log.next_offset:
         data = memoryview(log.read(offset, 500, upto=log.next_offset))
-        assert data, f"nothing at {offset} of {log.next_offset}"
+        begin = offset
         for at, header in iter_headers(data):
             for record in iter_records(data[at : at + header.size]):
                 if record.offset >= offset:
                     assert record.value is not None
                     found[record.offset] = record.value
             offset = header.last_offset + 1
+        assert offset > begin, f"nothing at {offset} of {log.next_offset}"
     return found
 
 

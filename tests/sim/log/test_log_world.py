@@ -86,11 +86,12 @@ class Machine:
         offset = log.start_offset
         while offset < log.next_offset:
             data = log.read(offset, 1000, upto=log.next_offset)
-            assert data, f"nothing at {offset} of {log.next_offset}"
+            begin = offset
             for at, header in iter_headers(data):
                 assert header.base_offset == offset
                 assert bytes(data[at : at + header.size - 1]).endswith(b"%d" % offset)
                 offset += 1
+            assert offset > begin, f"nothing at {offset} of {log.next_offset}"
         assert offset == log.next_offset
         epochs = [epoch for epoch, _ in log.epochs.entries]
         assert epochs == sorted(set(epochs))

@@ -7,6 +7,8 @@ import asyncio
 import pytest
 from log_kit import NOW_MS, LogKit, batch, fill, read_all
 
+from ottla.sim.disk import SimDisk
+from ottla.sim.medium import TailFault
 from ottla.wire.errors import OffsetOutOfRange
 
 SIZE = len(batch(bytes(100)))
@@ -198,7 +200,7 @@ def test_truncation_during_a_flush_does_not_move_the_recovery_point() -> None:
     fill(log, 12)
 
     class TruncatingOffload:
-        async def run(self, function, *args):  # type: ignore[no-untyped-def]  # noqa: ANN
+        async def run(self, function, *args):  # type: ignore[no-untyped-def]
             function(*args)
             log.truncate_to(3)
             fill(log, 6)
@@ -244,7 +246,7 @@ def test_callers_share_one_sync() -> None:
     calls = 0
 
     class SlowOffload:
-        async def run(self, function, *args):  # type: ignore[no-untyped-def]  # noqa: ANN
+        async def run(self, function, *args):  # type: ignore[no-untyped-def]
             nonlocal calls
             calls += 1
             await asyncio.sleep(0)
@@ -266,3 +268,50 @@ def test_callers_share_one_sync() -> None:
     asyncio.run(many())
     # The first syncs its own record, the second all the others.
     assert calls <= 2
+
+
+def test_a_full_segment_is_passed_only_with_its_indexes() -> None:
+    """Otherwise recovery would trust index files that may never have reached the disk."""
+    one = LogKit()
+    log = one.open()
+    fill(log, 6)
+    asyncio.run(log.flush())
+    assert (log.recovery_point, log.checkpoint_offset) == (6, 5)
+    log.roll()
+    assert (log.recovery_point, log.has_unsynced_segments) == (5, True)
+    asyncio.run(log.flush(upto=6))
+    assert (log.recovery_point, log.checkpoint_offset, log.has_unsynced_segments) == (6, 6, False)
+
+
+def test_a_segment_that_fills_up_during_a_flush_is_not_passed() -> None:
+    one = LogKit()
+    log = one.open()
+    fill(log, 6)
+
+    class RollingOffload:
+        async def run(self, function, *args):  # type: ignore[no-untyped-def]
+            function(*args)
+            log.roll()
+            fill(log, 1)
+
+        def close(self) -> None: ...
+
+    object.__setattr__(one.runtime, "offload", RollingOffload())
+    asyncio.run(log.flush())
+    assert log.recovery_point == 5
+
+
+def test_a_log_cut_off_and_grown_to_its_old_length_is_synced_when_closed() -> None:
+    disk = SimDisk(faults=[TailFault.LOST])
+    one = LogKit(disk)
+    log = one.open()
+    fill(log, 10)
+    log.close()
+    log = one.open()
+    log.truncate_to(4)
+    fill(log, 6, size=50)
+    log.close()
+    content = one.content("00000000000000000000.log")
+    disk.crash()
+    assert one.content("00000000000000000000.log") == content
+    assert read_all(one.open()) == [(i, i) for i in range(10)]

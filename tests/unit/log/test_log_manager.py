@@ -173,6 +173,46 @@ def test_deleted_topics_are_out_of_sight_at_once_and_may_come_back() -> None:
     assert not [name for name in broker.disk.list_dir("/disk1") if name.endswith("-delete")]
 
 
+def recovery_points(broker: Broker) -> bytes:
+    return broker.disk.read_file("/disk1/recovery-point-offset-checkpoint")
+
+
+def test_the_recovery_point_on_disk_is_lowered_before_records_are_replaced() -> None:
+    broker = Broker("/disk1")
+    manager = broker.start()
+    log = create(manager, "orders")
+    fill(log, 10)
+    asyncio.run(log.flush())
+    asyncio.run(manager.write_checkpoints())
+    assert recovery_points(broker) == b"0\n1\norders 0 9\n"
+    seen: list[tuple[bytes, int]] = []
+    truncate_to = PartitionLog.truncate_to
+
+    def watching(self: PartitionLog, offset: int) -> None:
+        seen.append((recovery_points(broker), self.next_offset))
+        truncate_to(self, offset)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PartitionLog, "truncate_to", watching)
+        asyncio.run(manager.truncate(ORDERS, 4))
+    assert seen == [(b"0\n1\norders 0 2\n", 10)]
+    assert log.next_offset == 4
+
+
+def test_the_recovery_point_on_disk_follows_when_recovery_finds_less() -> None:
+    broker = Broker("/disk1")
+    manager = broker.start()
+    fill(create(manager, "orders"), 10)
+    broker.stop(manager)
+    broker.disk.remove("/disk1/.kafka_cleanshutdown")
+    path = "/disk1/orders-0/00000000000000000000.log"
+    broker.disk.replace_file(path, broker.disk.read_file(path)[:500])
+    reopened = broker.start().get(ORDERS)
+    assert reopened is not None
+    assert reopened.next_offset == 2
+    assert recovery_points(broker) == b"0\n1\norders 0 1\n"
+
+
 # In the background, on virtual time.
 
 

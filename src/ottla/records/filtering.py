@@ -1,0 +1,182 @@
+"""Taking records out of a batch without decoding the ones that stay.
+
+A record that stays keeps its bytes: its offset is relative to the batch's base offset, which does not change,
+and the batch keeps its last offset, so that sequence numbers can still be told from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from crc32c import crc32c
+
+from ottla.records.batch import (
+    CODEC_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD_BYTES,
+    TRANSACTIONAL,
+    BatchHeader,
+)
+from ottla.records.compression import CorruptRecords, compress, decompress
+from ottla.records.records import CHECKED
+from ottla.runtime.disk import ReadableBuffer
+
+_SHIFT_MAX = 63
+
+
+Span: TypeAlias = tuple[int, int, int, int, bytes | None, bool]
+"""Where a record lies in the body of its batch and what compaction asks about it: start, end, timestamp
+delta, offset delta, key, whether it has a value. A plain tuple, because millions of them are made."""
+
+
+def body_of(batch: ReadableBuffer, header: BatchHeader) -> bytes:
+    """The records of exactly one batch, decompressed."""
+    data = memoryview(batch)[HEADER_BYTES:]
+    # A batch that was emptied keeps its header alone.
+    return decompress(header.attributes & CODEC_MASK, data) if header.record_count else b""
+
+
+def spans(body: bytes, count: int) -> Iterator[Span]:
+    """Raises CorruptRecords where the body does not hold so many records."""
+    at = 0
+    try:
+        for _ in range(count):
+            start = at
+            length, at = _varint(body, at)
+            end = at + length
+            at += 1
+            # Most numbers have one byte, and a call for each would take longer than all the rest.
+            timestamp_delta = body[at]
+            if timestamp_delta < 0x80:
+                timestamp_delta = (timestamp_delta >> 1) ^ -(timestamp_delta & 1)
+                at += 1
+            else:
+                timestamp_delta, at = _varint(body, at)
+            offset_delta = body[at]
+            if offset_delta < 0x80:
+                offset_delta = (offset_delta >> 1) ^ -(offset_delta & 1)
+                at += 1
+            else:
+                offset_delta, at = _varint(body, at)
+            key_length = body[at]
+            if key_length < 0x80:
+                key_length = (key_length >> 1) ^ -(key_length & 1)
+                at += 1
+            else:
+                key_length, at = _varint(body, at)
+            key = None
+            if key_length >= 0:
+                key = body[at : at + key_length]
+                at += key_length
+            value_length, at = _varint(body, at)
+            if length < 0 or end > len(body) or at > end:
+                raise CorruptRecords(f"record at byte {start} of {len(body)} claims {length} bytes")
+            yield start, end, timestamp_delta, offset_delta, key, value_length >= 0
+            at = end
+    except IndexError:
+        raise CorruptRecords(f"record at byte {at} of {len(body)} is cut off") from None
+    if at != len(body):
+        raise CorruptRecords(f"{len(body) - at} bytes are left after the {count} records of the batch")
+
+
+def _varint(body: bytes, at: int) -> tuple[int, int]:
+    byte = body[at]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    value = byte & 0x7F
+    shift = 7
+    while True:
+        at += 1
+        byte = body[at]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at + 1
+        shift += 7
+        if shift > _SHIFT_MAX:
+            raise CorruptRecords(f"number before byte {at} has too many bytes")
+
+
+def _append_varint(target: bytearray, number: int) -> None:
+    number = number << 1 if number >= 0 else (~number << 1) | 1
+    while number > 0x7F:
+        target.append(number & 0x7F | 0x80)
+        number >>= 7
+    target.append(number)
+
+
+def with_records(
+    header: BatchHeader, body: bytes, kept: Sequence[Span], delete_horizon_ms: int | None
+) -> bytes:
+    """The batch with these of its records alone, in the codec it had.
+
+    A `delete_horizon_ms` is when its tombstones may go; it takes the place of the base timestamp.
+    """
+    attributes = header.attributes
+    base_timestamp = header.base_timestamp
+    if delete_horizon_ms is None:
+        records = b"".join([body[start:end] for start, end, *_ in kept])
+    else:
+        attributes |= DELETE_HORIZON
+        records = _rebased(body, kept, base_timestamp - delete_horizon_ms)
+        base_timestamp = delete_horizon_ms
+    max_timestamp = header.max_timestamp
+    if not attributes & LOG_APPEND_TIME:
+        max_timestamp = header.base_timestamp + max(timestamp_delta for _, _, timestamp_delta, *_ in kept)
+    codec = attributes & CODEC_MASK
+    return _batch(
+        header,
+        attributes,
+        base_timestamp,
+        max_timestamp,
+        len(kept),
+        compress(codec, records) if codec else records,
+    )
+
+
+def _rebased(body: bytes, kept: Sequence[Span], shift_ms: int) -> bytes:
+    """The records with timestamps relative to another one."""
+    records = bytearray()
+    for start, end, timestamp_delta, *_ in kept:
+        _, content_at = _varint(body, start)
+        _, rest_at = _varint(body, content_at + 1)
+        content = bytearray(body[content_at : content_at + 1])
+        _append_varint(content, timestamp_delta + shift_ms)
+        content += body[rest_at:end]
+        _append_varint(records, len(content))
+        records += content
+    return bytes(records)
+
+
+def emptied(header: BatchHeader) -> bytes:
+    """The batch without records: what remains is the last sequence number and epoch of its producer."""
+    attributes = header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
+    return _batch(header, attributes, header.max_timestamp, header.max_timestamp, 0, b"")
+
+
+def _batch(
+    header: BatchHeader,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    count: int,
+    data: ReadableBuffer,
+) -> bytes:
+    fields = (
+        attributes,
+        header.last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        count,
+    )
+    crc = crc32c(data, crc32c(CHECKED.pack(*fields)))
+    length = HEADER_BYTES - LOG_OVERHEAD_BYTES + len(data)
+    start = HEADER.pack(header.base_offset, length, header.leader_epoch, header.magic, crc, *fields)
+    return start + data

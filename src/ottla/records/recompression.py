@@ -1,0 +1,58 @@
+"""Batches in the codec that their topic asks for, where a producer used another."""
+
+from __future__ import annotations
+
+from crc32c import crc32c
+
+from ottla.records.batch import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    CONTROL,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    iter_headers,
+)
+from ottla.records.compression import CODEC_MAX, GZIP, LZ4, NONE, SNAPPY, ZSTD, compress, decompress
+from ottla.records.records import CHECKED
+from ottla.runtime.disk import ReadableBuffer
+
+KEEP = -1
+"""Batches stay as their producer made them."""
+CODECS = {"producer": KEEP, "uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
+
+
+def recompressed(records: ReadableBuffer, codec: int, level: int | None, batch_bytes_max: int) -> memoryview:
+    """The same batches, all of them in this codec. Raises CorruptRecords.
+
+    From the first that cannot be accepted on, they are left as they are, for whoever refuses them.
+    """
+    view = memoryview(records)
+    if all(header.codec == codec for _, header in iter_headers(view)):
+        return view
+    parts: list[ReadableBuffer] = []
+    done = 0
+    for at, header in iter_headers(view):
+        stop = at + header.size
+        if (
+            header.size > batch_bytes_max
+            or header.codec > CODEC_MAX
+            or header.attributes & CONTROL
+            or crc32c(view[at + ATTRIBUTES_AT : stop]) != header.crc
+        ):
+            break
+        if header.codec == codec:
+            parts.append(view[at:stop])
+        else:
+            body = decompress(header.codec, view[at + HEADER_BYTES : stop])
+            data = compress(codec, body, level)
+            fields = (header.attributes & ~CODEC_MASK | codec, *header[6:])
+            crc = crc32c(data, crc32c(CHECKED.pack(*fields)))
+            length = HEADER_BYTES - LOG_OVERHEAD_BYTES + len(data)
+            parts.append(
+                HEADER.pack(header.base_offset, length, header.leader_epoch, header.magic, crc, *fields)
+            )
+            parts.append(data)
+        done = stop
+    parts.append(view[done:])
+    return memoryview(b"".join(parts))
