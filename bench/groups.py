@@ -37,10 +37,11 @@ from bench.kafka_peer import ApacheKafka, KafkaUnavailable
 from bench.replay import MB
 
 TOPIC = "groups"
-GROUPS_AT_ONCE = 50
+GROUPS_AT_ONCE = 100
 COMMITS_IN_FLIGHT = 64
 LOAD_TIMEOUT_S = 60
-SESSION_TIMEOUT = timedelta(seconds=45)
+# Longer than it takes to form all groups, during which nobody heartbeats.
+SESSION_TIMEOUT = timedelta(minutes=10)
 REBALANCE_TIMEOUT = timedelta(seconds=60)
 SUBSCRIPTION = (
     struct.pack(">hi", 0, 1) + struct.pack(">h", len(TOPIC)) + TOPIC.encode() + struct.pack(">i", -1)
