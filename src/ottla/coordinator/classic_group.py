@@ -111,11 +111,6 @@ class ClassicGroup:
         return self.state is State.EMPTY
 
     @property
-    def is_simple(self) -> bool:
-        """Nobody ever joined: it exists because offsets were committed under its name."""
-        return self.protocol_type is None and self.is_empty and not self.pending_joins
-
-    @property
     def is_initial_rebalance(self) -> bool:
         return self.state is State.PREPARING and self.previous_state is State.EMPTY
 

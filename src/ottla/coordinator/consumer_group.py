@@ -236,9 +236,6 @@ class ConsumerGroup:
     def subscribed_regexes(self) -> list[str]:
         return sorted(self._regex_counts)
 
-    def subscriber_count(self, regex: str) -> int:
-        return self._regex_counts.get(regex, 0)
-
     def subscribed_topics(self) -> set[str]:
         topics = set(self._topic_counts)
         for regex in self._regex_counts:

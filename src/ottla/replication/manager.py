@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from uuid import UUID
 
 from ottla.config import BrokerConfig, resolve_topic
 from ottla.log.manager import LogManager
 from ottla.log.types import TopicPartition
 from ottla.metadata.image import MetadataImage, ResourceType, TopicImage
 from ottla.replication.partition import Partition
-from ottla.wire.errors import UnknownTopicId, UnknownTopicOrPartition
+from ottla.wire.errors import UnknownTopicOrPartition
 
 log = logging.getLogger(__name__)
 
@@ -29,19 +28,6 @@ class ReplicaManager:
         if found is None:
             raise UnknownTopicOrPartition(f"This broker has no partition {topic}-{index}.")
         return found
-
-    def partition_by_id(self, topic_id: UUID, index: int) -> Partition:
-        partitions = self.by_id.get(topic_id.bytes)
-        if partitions is None:
-            raise UnknownTopicId(f"This broker has no topic with id {topic_id}.")
-        found = partitions.get(index)
-        if found is None:
-            raise UnknownTopicOrPartition(f"The topic with id {topic_id} has no partition {index} here.")
-        return found
-
-    @property
-    def partition_count(self) -> int:
-        return sum(map(len, self.by_name.values()))
 
     def apply(self, old: MetadataImage, new: MetadataImage) -> None:
         """Create, drop and reconfigure partitions so that they are what `new` says."""

@@ -59,16 +59,8 @@ class OutOfOrderSequence(KafkaError):
     code = ErrorCode.out_of_order_sequence_number
 
 
-class DuplicateSequence(KafkaError):
-    code = ErrorCode.duplicate_sequence_number
-
-
 class InvalidProducerEpoch(KafkaError):
     code = ErrorCode.invalid_producer_epoch
-
-
-class UnknownProducerId(KafkaError):
-    code = ErrorCode.unknown_producer_id
 
 
 class InvalidTxnState(KafkaError):
@@ -81,10 +73,6 @@ class UnknownTopicOrPartition(KafkaError):
 
 class UnknownTopicId(KafkaError):
     code = ErrorCode.unknown_topic_id
-
-
-class NotLeaderOrFollower(KafkaError):
-    code = ErrorCode.not_leader_or_follower
 
 
 class FencedLeaderEpoch(KafkaError):
