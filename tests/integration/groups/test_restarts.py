@@ -52,7 +52,8 @@ def test_members_carry_on_over_restarts(client: str, ending: str, broker: Broker
             ENDINGS[ending](broker)
             broker.start()
             # Asked by a new client: one that lost its connection with the broker may wait out its time-out.
-            before, committed = committed, GroupWatch(_admin(broker), journal).committed()
+            watch = GroupWatch(_admin(broker), journal)
+            before, committed = committed, watch.committed()
             for where, offset in (before | acknowledged).items():
                 assert committed[where] >= offset, f"the commit of {offset} in {where} is lost"
             journal.wait_committed(10)
