@@ -24,8 +24,9 @@ from bench.admin import create_topic
 from bench.brokers import BrokerFailed, BrokerKind, RunningBroker, ottla, started
 from bench.connection import Connection
 from bench.encoding import produce_frame, record_batch
-from bench.kafka_peer import ApacheKafka, KafkaUnavailable
+from bench.kafka_peer import ApacheKafka
 from bench.latency import percentile
+from bench.maven import PeerUnavailable
 
 MB = 1024 * 1024
 TABLE = "table"
@@ -152,7 +153,7 @@ def main() -> int:
     try:
         if options.broker != "ottla":
             kinds.append(ApacheKafka(kafka_peer.fetch()))
-    except KafkaUnavailable as error:
+    except PeerUnavailable as error:
         print(f"skipping Apache Kafka: {error}", file=sys.stderr)
     for kind in kinds:
         home = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=options.work_dir))

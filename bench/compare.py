@@ -19,9 +19,10 @@ from bench import kafka_peer
 from bench.admin import BrokerRefused, advertised_apis
 from bench.brokers import BrokerFailed, BrokerKind, CommandBroker, ottla, running
 from bench.figures import FIGURES, select
-from bench.kafka_peer import ApacheKafka, KafkaDistribution, KafkaUnavailable
+from bench.kafka_peer import ApacheKafka, KafkaDistribution
 from bench.kafka_tools import ToolFailed
 from bench.loads import FULL, QUICK, Load, Plan, Target, all_loads, warm_up
+from bench.maven import PeerUnavailable
 from bench.replay import MB
 from bench.report import Results, as_json, chosen, machine, print_table
 from bench.startup import IDLE_S, start_seconds
@@ -147,7 +148,7 @@ def _brokers(options: argparse.Namespace, tools: KafkaDistribution | None) -> li
 def _kafka() -> KafkaDistribution | None:
     try:
         return kafka_peer.fetch()
-    except KafkaUnavailable as reason:
+    except PeerUnavailable as reason:
         print(f"skipping Apache Kafka and its tools: {reason}", file=sys.stderr)
         return None
 

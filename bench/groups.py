@@ -33,7 +33,8 @@ from bench import kafka_peer
 from bench.admin import create_topic
 from bench.brokers import BrokerFailed, BrokerKind, RunningBroker, ottla, running
 from bench.connection import LENGTH, Connection
-from bench.kafka_peer import ApacheKafka, KafkaUnavailable
+from bench.kafka_peer import ApacheKafka
+from bench.maven import PeerUnavailable
 from bench.replay import MB
 
 TOPIC = "groups"
@@ -253,7 +254,7 @@ def main() -> int:
         with running(kind) as broker:
             print(f"{kind.name}:")
             measure(broker, options)
-    except (BrokerFailed, KafkaUnavailable, RequestRefused) as error:
+    except (BrokerFailed, PeerUnavailable, RequestRefused) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -7,24 +7,22 @@ heap and collector flags of the start scripts, replication factor 1 for the inte
 from __future__ import annotations
 
 import base64
-import fcntl
-import os
-import re
-import shutil
 import subprocess
-import sys
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.brokers import BrokerFailed, free_port
+from bench.maven import CACHE, fetch_jars, find_java
 
 VERSION = "4.3.1"
 LOG4J_VERSION = "2.25.4"
-JAVA_MAJOR_MIN = 17
-FETCH_TIMEOUT_S = 600
 FORMAT_TIMEOUT_S = 60
-CACHE = Path(__file__).resolve().parent.parent / ".cache" / "kafka"
+ARTIFACTS = (
+    f"org.apache.kafka:kafka_2.13:{VERSION}",
+    f"org.apache.kafka:kafka-tools:{VERSION}",
+    f"org.apache.logging.log4j:log4j-slf4j-impl:{LOG4J_VERSION}",
+)
 
 SERVER_HEAP = ("-Xmx1G", "-Xms1G")
 TOOL_HEAP = ("-Xmx512M",)
@@ -36,25 +34,6 @@ JVM_FLAGS = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
-
-POM = """\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>bench</groupId><artifactId>peer</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{kafka}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{kafka}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId>
-      <version>{log4j}</version>
-    </dependency>
-  </dependencies>
-</project>
-"""
 
 LOG4J = """\
 appender.out.type = Console
@@ -82,10 +61,6 @@ share.coordinator.state.topic.min.isr=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 """
-
-
-class KafkaUnavailable(Exception):
-    """Apache Kafka cannot be had on this machine; the text says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,52 +116,19 @@ class ApacheKafka:
         )
 
 
-def fetch(cache: Path = CACHE) -> KafkaDistribution:
-    """The jars of Apache Kafka, from the cache or else through Maven; one fetch at a time per machine."""
-    java = _java()
-    home = cache / VERSION
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (home / "complete").exists():
-            _fetch_into(home)
+def fetch() -> KafkaDistribution:
+    """The jars of Apache Kafka, from the cache or else through Maven; PeerUnavailable where neither works."""
+    java = find_java(f"Apache Kafka {VERSION}")
+    home = CACHE / "kafka" / VERSION
+    fetch_jars(home, f"Apache Kafka {VERSION}", *ARTIFACTS)
+    _settle(home / "server.properties", LOG4J.format(target="SYSTEM_OUT", level="INFO"))
+    _settle(home / "tools.properties", LOG4J.format(target="SYSTEM_ERR", level="WARN"))
     return KafkaDistribution(java, home)
 
 
-def _fetch_into(home: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise KafkaUnavailable("mvn is not installed, so the jars of Apache Kafka cannot be fetched")
-    shutil.rmtree(home, ignore_errors=True)
-    home.mkdir()
-    (home / "pom.xml").write_text(POM.format(kafka=VERSION, log4j=LOG4J_VERSION))
-    (home / "server.properties").write_text(LOG4J.format(target="SYSTEM_OUT", level="INFO"))
-    (home / "tools.properties").write_text(LOG4J.format(target="SYSTEM_ERR", level="WARN"))
-    print(f"fetching Apache Kafka {VERSION} through Maven …", file=sys.stderr)
-    argv = [maven, "-B", "-q", "-Dstyle.color=never", "-f", str(home / "pom.xml")]
-    argv += ["dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=libs"]
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise KafkaUnavailable(f"Maven did not finish within {FETCH_TIMEOUT_S} s") from None
-    if done.returncode:
-        complaint = next((line for line in done.stdout.splitlines() if "ERROR" in line), "no message")
-        raise KafkaUnavailable(f"Maven could not fetch Apache Kafka {VERSION}: {complaint}")
-    (home / "complete").touch()
-
-
-def _java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which(f"{home}/bin/java") if home else shutil.which("java")
-    if java is None:
-        raise KafkaUnavailable(
-            f"java is not installed; Apache Kafka {VERSION} needs {JAVA_MAJOR_MIN} or newer"
-        )
-    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(\d+)', answer)
-    if not found or int(found[1]) < JAVA_MAJOR_MIN:
-        version = answer.splitlines()[0] if answer else "no version"
-        raise KafkaUnavailable(
-            f"Apache Kafka {VERSION} needs Java {JAVA_MAJOR_MIN} or newer, found {version}"
-        )
-    return java
+def _settle(path: Path, text: str) -> None:
+    """Whole or not at all: another process may be starting a broker with it."""
+    if not path.exists():
+        draft = path.with_suffix(f".{uuid.uuid4()}")
+        draft.write_text(text)
+        draft.rename(path)

@@ -22,7 +22,8 @@ from bench import encoding, kafka_peer, replay
 from bench.admin import BrokerRefused, create_topic, end_offsets, throw_away_topic
 from bench.brokers import BrokerFailed, BrokerKind, RunningBroker, ottla, running
 from bench.connection import Connection
-from bench.kafka_peer import ApacheKafka, KafkaUnavailable
+from bench.kafka_peer import ApacheKafka
+from bench.maven import PeerUnavailable
 from bench.replay import MB, PARTITIONS, Measured
 from bench.report import print_aligned
 
@@ -109,7 +110,7 @@ def main() -> int:
                 _warm_up(broker, options.requests)
                 print(f"\n{kind.name}: {name}")
                 print_aligned(_table(name, list(DIMENSIONS[name](broker, options))), words=1)
-    except (BrokerFailed, BrokerRefused, KafkaUnavailable, OSError) as error:
+    except (BrokerFailed, BrokerRefused, PeerUnavailable, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -12,7 +12,8 @@ import time
 
 from bench import kafka_peer
 from bench.brokers import BrokerFailed, BrokerKind, ottla, running
-from bench.kafka_peer import ApacheKafka, KafkaUnavailable
+from bench.kafka_peer import ApacheKafka
+from bench.maven import PeerUnavailable
 from bench.replay import MB
 
 IDLE_S = 2.0
@@ -45,7 +46,7 @@ def main() -> int:
             kind = ApacheKafka(kafka_peer.fetch())
         times = start_seconds(kind, options.runs, options.work_dir)
         resident_mb = idle_mb(kind, options.work_dir)
-    except (BrokerFailed, KafkaUnavailable) as error:
+    except (BrokerFailed, PeerUnavailable) as error:
         print(error, file=sys.stderr)
         return 1
     print(f"{kind.name}: process start to first acknowledged record, {options.runs} starts")

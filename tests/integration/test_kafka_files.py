@@ -13,7 +13,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from bench import kafka_peer
 from bench.brokers import started
-from bench.kafka_peer import ApacheKafka, KafkaDistribution, KafkaUnavailable
+from bench.kafka_peer import ApacheKafka, KafkaDistribution
+from bench.maven import PeerUnavailable
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -126,7 +127,7 @@ def read_records(bootstrap_servers: str) -> list[Record]:
 def kafka() -> KafkaDistribution:
     try:
         return kafka_peer.fetch()
-    except KafkaUnavailable as reason:
+    except PeerUnavailable as reason:
         pytest.skip(str(reason))
 
 

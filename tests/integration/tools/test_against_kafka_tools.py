@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from bench import kafka_peer
 from bench.brokers import started
-from bench.kafka_peer import ApacheKafka, KafkaDistribution, KafkaUnavailable
+from bench.kafka_peer import ApacheKafka, KafkaDistribution
+from bench.maven import PeerUnavailable
 
 pytestmark = [pytest.mark.maven, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -48,7 +49,7 @@ class Cluster:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     try:
         distribution = kafka_peer.fetch()
-    except KafkaUnavailable as error:
+    except PeerUnavailable as error:
         pytest.skip(str(error))
     directory = tmp_path_factory.mktemp("kafka") / "data"
     with started(ApacheKafka(distribution), str(directory), directory.parent / "kafka.out") as kafka:
