@@ -9,16 +9,19 @@ import logging
 from ottla.config import BrokerConfig, LogConfig, advertise, resolve_topic
 from ottla.controller.brokers import BrokerRegistration
 from ottla.controller.controller import Controller
-from ottla.coordinator.offsets_topic import ReplicatedOffsetsLog
 from ottla.coordinator.producer_ids import ProducerIds
 from ottla.coordinator.runtime import GroupCoordinator
 from ottla.coordinator.settings import GroupSettings
+from ottla.coordinator.shard_log import ReplicatedShardLog
+from ottla.coordinator.transactions.coordinator import TransactionCoordinator
+from ottla.coordinator.transactions.settings import TransactionSettings
 from ottla.handlers.context import Broker
 from ottla.log.manager import LogManager
 from ottla.log.names import LOCK_FILE
 from ottla.log.types import TopicPartition
 from ottla.metadata import meta_properties
 from ottla.metadata.image import MetadataImage, ResourceType
+from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla.metadata.records import Endpoint as RegisteredEndpoint
 from ottla.metadata.uuids import random_uuid
 from ottla.raft.metadata_log import open_metadata_log
@@ -88,9 +91,20 @@ class Node:
             runtime,
             config.node_id,
             GroupSettings.from_config(config),
-            ReplicatedOffsetsLog(replicas),
+            ReplicatedShardLog(replicas, OFFSETS_TOPIC),
             self._core,
             codec=config.integer("offsets.topic.compression.codec"),
+        )
+        producer_ids = ProducerIds(self._allocate_producer_ids)
+        transactions = self._transactions = TransactionCoordinator(
+            config.node_id,
+            TransactionSettings.from_config(config),
+            ReplicatedShardLog(replicas, TRANSACTION_TOPIC),
+            producer_ids,
+            replicas,
+            groups,
+            runtime.clock,
+            self._core,
         )
         self._broker = Broker(
             runtime=runtime,
@@ -102,8 +116,9 @@ class Node:
                 runtime.clock, runtime.random, config.integer("max.incremental.fetch.session.cache.slots")
             ),
             controller=controller,
-            producer_ids=ProducerIds(self._allocate_producer_ids),
+            producer_ids=producer_ids,
             groups=groups,
+            transactions=transactions,
             tasks=self._core,
         )
         server = Server(runtime, config, Dispatcher(self._broker, self._requests))
@@ -130,6 +145,7 @@ class Node:
         )
         self._stack.push_async_callback(self._core.close)
         self._stack.callback(groups.close)
+        self._stack.callback(transactions.close)
         logs.start(self._core, self._high_watermark)
         self._core.spawn(server.close_idle_connections(), "idle-connections")
         self.address = (advertised[0].host, advertised[0].port)
@@ -139,7 +155,7 @@ class Node:
     async def stop(self) -> None:
         """Finish what is in flight, sync, close: the next start needs no recovery."""
         await self._stack.aclose()
-        self._runtime.offload.close()
+        await self._runtime.close()
 
     async def wait_failed(self) -> BaseException:
         return await asyncio.shield(self._failed)
@@ -163,6 +179,7 @@ class Node:
             self._apply_broker_configs(new)
         self._replicas.apply(old, new)
         self._groups.apply(old, new)
+        self._transactions.apply(old, new)
 
     def _apply_broker_configs(self, image: MetadataImage) -> None:
         config = self._config.with_dynamic(

@@ -217,6 +217,8 @@ def test_fetch_requests_parse_as_kio_writes_them(version, topics, forgotten, ses
                     st.integers(-1, 1 << 60),
                     st.integers(-1, 1 << 60),
                     st.binary(max_size=400),
+                    st.none()
+                    | st.lists(st.tuples(st.integers(0, 1 << 60), st.integers(0, 1 << 60)), max_size=4),
                 ),
                 max_size=4,
             ),
@@ -246,6 +248,12 @@ def test_fetch_responses_read_as_kio_reads_them(version, topics, session_id):
             if version >= 5:
                 assert got.log_start_offset == row.log_start_offset
             assert bytes(got.records or b"") == row.records
+            aborted = got.aborted_transactions
+            if aborted is not None:
+                aborted = [(transaction.producer_id, transaction.first_offset) for transaction in aborted]
+            assert aborted == row.aborted
+            if version >= 11:
+                assert got.preferred_read_replica == -1
 
 
 def test_a_follower_names_itself_in_a_tagged_field():

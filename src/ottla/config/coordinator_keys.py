@@ -185,7 +185,6 @@ COORDINATOR_KEYS = (
         "Partitions of the topic of transaction states; fixed once it exists.",
         minimum=1,
         importance="high",
-        effective=False,
     ),
     ConfigKey(
         "transaction.state.log.replication.factor",
@@ -194,7 +193,6 @@ COORDINATOR_KEYS = (
         "Replicas of the topic of transaction states.",
         minimum=1,
         importance="high",
-        effective=False,
     ),
     ConfigKey(
         "transaction.state.log.min.isr",
@@ -203,7 +201,6 @@ COORDINATOR_KEYS = (
         "min.insync.replicas of the topic of transaction states.",
         minimum=1,
         importance="high",
-        effective=False,
     ),
     ConfigKey(
         "transaction.state.log.segment.bytes",
@@ -212,7 +209,6 @@ COORDINATOR_KEYS = (
         "Segment size of the topic of transaction states.",
         minimum=1,
         importance="high",
-        effective=False,
     ),
     ConfigKey(
         "transaction.state.log.load.buffer.size",
@@ -230,7 +226,6 @@ COORDINATOR_KEYS = (
         "Longest time-out a producer may ask for its transactions.",
         minimum=1,
         importance="high",
-        effective=False,
     ),
     ConfigKey(
         "transactional.id.expiration.ms",
@@ -239,7 +234,6 @@ COORDINATOR_KEYS = (
         "Time without a transaction after which a transactional id is forgotten.",
         minimum=1,
         importance="high",
-        effective=False,
     ),
     ConfigKey(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
@@ -248,7 +242,6 @@ COORDINATOR_KEYS = (
         "How often transactions past their time-out are looked for.",
         minimum=1,
         importance="low",
-        effective=False,
     ),
     ConfigKey(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
@@ -257,7 +250,13 @@ COORDINATOR_KEYS = (
         "How often expired transactional ids are looked for.",
         minimum=1,
         importance="low",
-        effective=False,
+    ),
+    ConfigKey(
+        "transaction.two.phase.commit.enable",
+        ConfigType.BOOLEAN,
+        False,
+        "Whether producers may leave the outcome of a transaction to somebody else; it then never times out.",
+        importance="low",
     ),
     ConfigKey(
         "transaction.partition.verification.enable",
@@ -266,7 +265,22 @@ COORDINATOR_KEYS = (
         "Whether a partition asks the coordinator if a transactional write belongs to a transaction.",
         importance="low",
         dynamic="cluster-wide",
-        effective=False,
+    ),
+    ConfigKey(
+        "add.partitions.to.txn.retry.backoff.ms",
+        ConfigType.INT,
+        20,
+        "Time before a partition asks again whether it may join a transaction while the one before it ends.",
+        minimum=1,
+        importance="high",
+    ),
+    ConfigKey(
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        ConfigType.INT,
+        100,
+        "Time after which it no longer asks and leaves that to the producer.",
+        minimum=0,
+        importance="high",
     ),
     ConfigKey(
         "share.coordinator.state.topic.replication.factor",

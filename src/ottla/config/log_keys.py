@@ -106,10 +106,9 @@ LOG_KEYS = (
         "log.cleaner.threads",
         ConfigType.INT,
         1,
-        "Compactions that may run at the same time. Ottla compacts one partition at a time.",
+        "Partitions that may be compacted at the same time, each in a process of its own; 0 compacts none.",
         minimum=0,
         dynamic="cluster-wide",
-        effective=False,
     ),
     ConfigKey(
         "log.cleaner.backoff.ms",
@@ -162,8 +161,8 @@ LOG_KEYS = (
         "ottla.scrub.interval.ms",
         ConfigType.LONG,
         7 * 24 * 3_600_000,
-        "Time from the beginning of one such check to the beginning of the next; the first begins that long "
-        "after the broker has started.",
+        "Time from the beginning of one such check to the beginning of the next. The first begins when the "
+        "broker starts; one that a restart interrupts goes on where it was.",
         minimum=1,
         importance="low",
         dynamic="cluster-wide",

@@ -120,6 +120,8 @@ def _alter_resource(
             _check_topic(image, resource.resource_name, values)
         case ResourceType.BROKER:
             _check_broker(image, config, resource.resource_name, values)
+        case kind if kind in ResourceType.__members__.values():
+            raise InvalidRequest(f"Configs of resource type {ResourceType(kind).name} are not supported.")
         case _:
             raise InvalidRequest(f"Unknown resource type {resource.resource_type}")
     return [

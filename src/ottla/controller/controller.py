@@ -20,6 +20,7 @@ from ottla.controller.configs import (
     alter_configs,
     incremental_alter_configs,
 )
+from ottla.controller.features import FeatureUpdate, update_features
 from ottla.controller.producer_ids import ProducerIdBlock, allocate_producer_ids
 from ottla.controller.topics import (
     NewPartitions,
@@ -143,6 +144,10 @@ class Controller:
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
         return await self._write(allocate_producer_ids(self._newest, broker_id, broker_epoch))
+
+    async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
+        result = update_features(self._newest, updates, self._config.node_id)
+        await self._write(result, validate_only=validate_only)
 
     def describe_quorum(self) -> QuorumDescription:
         return self._raft.describe()

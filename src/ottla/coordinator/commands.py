@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from ottla.coordinator.offset_records import NO_LEADER_EPOCH, OffsetCommitValue
+from ottla.coordinator.shard_log import Producer
 from ottla.wire.errors import ErrorCode
 
 UNKNOWN_MEMBER = ""
@@ -144,6 +145,8 @@ class CommitRequest:
     retention_ms: int = -1
     """Asked for by clients of long ago; -1 leaves it to the broker."""
     version: int = 10
+    producer: Producer | None = None
+    """Of the transaction these offsets are part of; the version is then that of TxnOffsetCommit."""
 
 
 class TopicFetch(NamedTuple):
@@ -159,8 +162,12 @@ class FetchOffsetsRequest:
     """None: all that the group has committed."""
     member_id: str | None = None
     member_epoch: int = NO_GENERATION
+    requires_stable: bool = False
+    """Whoever asks would rather wait than read what an open transaction may be about to change."""
 
 
 class FetchedTopic(NamedTuple):
     name: str
     partitions: Sequence[tuple[int, OffsetCommitValue | None]]
+    unstable: Collection[int] = ()
+    """Partitions with offsets in open transactions, if stable ones were asked for."""

@@ -25,7 +25,6 @@ from ottla.coordinator.consumer_group import ConsumerGroup, ConsumerMember, Epoc
 from ottla.coordinator.consumer_rebalance import JOIN, SYNC, ConsumerRebalance
 from ottla.coordinator.conversion import Conversion
 from ottla.coordinator.groups import Group
-from ottla.coordinator.records import GroupMetadataKey
 from ottla.coordinator.regex import RegexError, compile_regex
 from ottla.wire.errors import (
     FencedInstanceId,
@@ -48,7 +47,6 @@ class ConsumerProtocol:
     ) -> None:
         self._rebalance = rebalance
         self._conversion = conversion
-        self._journal = rebalance.journal
         self._new_id = new_id
 
     def heartbeat(self, request: ConsumerHeartbeatRequest) -> ConsumerHeartbeatReply:
@@ -80,9 +78,10 @@ class ConsumerProtocol:
 
     def _own_group(self, found: Group | None) -> ConsumerGroup | None:
         if isinstance(found, ClassicGroup):
-            if not found.is_empty:
+            if found.members:
                 return self._conversion.upgrade(found)
-            self._journal.write(GroupMetadataKey(found.group_id), None)
+            # Empty, or about to be: its last member may have left while others were waited for.
+            self._conversion.dissolve(found)
             return None
         return found
 

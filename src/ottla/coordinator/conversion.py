@@ -47,7 +47,7 @@ class Conversion:
             members = self._consumer_members(group)
         except MalformedProtocol as error:
             raise GroupIdNotFound(f"classic group {group.group_id} cannot be upgraded: {error}") from error
-        self._dissolve(group)
+        self.dissolve(group)
         for member, _ in members:
             self._consumer.put_metadata(group.group_id, member)
             self._consumer.extend_session(group.group_id, member)
@@ -73,7 +73,8 @@ class Conversion:
             return
         raise GroupIdNotFound(f"classic group {group.group_id} cannot be upgraded: {reason}")
 
-    def _dissolve(self, group: ClassicGroup) -> None:
+    def dissolve(self, group: ClassicGroup) -> None:
+        """The classic group is no more; its offsets stay."""
         for member in group.members.values():
             # Told to rejoin, they come back as classic members of the consumer group.
             self._classic.answer_join(member, JoinReply(ErrorCode.rebalance_in_progress, member.member_id))

@@ -13,6 +13,7 @@ from ottla.coordinator.consumer_group import (
     target_from_record,
 )
 from ottla.coordinator.offset_records import OffsetCommitKey, OffsetCommitValue
+from ottla.coordinator.pending_offsets import PendingOffsets
 from ottla.coordinator.records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -32,6 +33,7 @@ from ottla.coordinator.records import (
     Key,
     Value,
 )
+from ottla.records.batch import NO_PRODUCER_ID
 from ottla.wire.errors import GroupIdNotFound
 
 Group: TypeAlias = ClassicGroup | ConsumerGroup
@@ -40,11 +42,12 @@ T = TypeVar("T")
 
 
 class Groups:
-    __slots__ = ("by_id", "offsets")
+    __slots__ = ("by_id", "offsets", "pending")
 
     def __init__(self) -> None:
         self.by_id: dict[str, Group] = {}
         self.offsets: dict[str, TopicOffsets] = {}
+        self.pending = PendingOffsets()
 
     def get(self, group_id: str) -> Group:
         group = self.by_id.get(group_id)
@@ -52,10 +55,14 @@ class Groups:
             raise GroupIdNotFound(f"there is no group {group_id}")
         return group
 
-    def replay(self, key: Key, value: Value | None) -> None:
+    def has_offsets(self, group_id: str) -> bool:
+        return group_id in self.offsets or self.pending.has_group(group_id)
+
+    def replay(self, key: Key, value: Value | None, producer_id: int = NO_PRODUCER_ID) -> None:
+        """With a producer id: part of its transaction, which only offsets are."""
         match key:
             case OffsetCommitKey():
-                self._replay_offset(key, _expect(value, OffsetCommitValue))
+                self._replay_offset(key, _expect(value, OffsetCommitValue), producer_id)
             case GroupMetadataKey():
                 self._replay_classic(key.group, _expect(value, GroupMetadataValue))
             case _:
@@ -67,16 +74,29 @@ class Groups:
                 if isinstance(group, ConsumerGroup):
                     self._replay_consumer(group, key, value)
 
-    def _replay_offset(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        for key, value in self.pending.end(producer_id, committed=committed):
+            self._put_offset(key, value)
+
+    def _replay_offset(self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int) -> None:
         if value is None:
             self._remove_offset(key)
+            self.pending.remove(key)
             return
-        topics = self.offsets.get(key.group)
-        if topics is None:
-            topics = self.offsets[key.group] = {}
         if key.group not in self.by_id:
             # Offsets committed by someone who never joined make a group too, without members.
             self.by_id[key.group] = ClassicGroup(key.group)
+        if producer_id != NO_PRODUCER_ID:
+            self.pending.add(producer_id, key, value)
+            return
+        if self.pending:
+            self.pending.overtake(key)
+        self._put_offset(key, value)
+
+    def _put_offset(self, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
+        topics = self.offsets.get(key.group)
+        if topics is None:
+            topics = self.offsets[key.group] = {}
         partitions = topics.get(key.topic)
         if partitions is None:
             partitions = topics[key.topic] = {}

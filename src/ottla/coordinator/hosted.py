@@ -3,6 +3,8 @@
 Commands of one turn of the event loop share one append. Replies wait for it, and so do replies without
 records of their own: they may rest on what has not been committed yet. If an append fails, memory is ahead of
 the log; everybody waiting is told to try again and the shard is loaded anew.
+
+Groups and transactions share all of this; a `ShardKind` says what is particular to either.
 """
 
 from __future__ import annotations
@@ -10,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from ottla.coordinator.journal import Instant, Outcome, Ticket
-from ottla.coordinator.offsets_topic import OffsetsLog, read_batches
-from ottla.coordinator.records import Key, UnknownRecord, Value, decode, encode
-from ottla.coordinator.shard import GroupShard
-from ottla.coordinator.topics import TopicsView
+from ottla.coordinator.journal import EFFECT, Instant, Outcome, Ticket
+from ottla.coordinator.records import UnknownRecord
+from ottla.coordinator.shard_log import Producer, ShardLog, read_batches
+from ottla.records.batch import NO_PRODUCER_ID
+from ottla.records.markers import Marker
 from ottla.records.records import Record, encode_batch
 from ottla.runtime.clock import Clock
 from ottla.runtime.tasks import TaskScope
@@ -43,30 +46,57 @@ _NOT_AVAILABLE = (
 )
 _TOO_LARGE = (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
 
-Command = Callable[[GroupShard, Ticket, Instant], Outcome]
+
+class Shard(Protocol):
+    def replay(self, key: Any, value: Any, producer_id: int = NO_PRODUCER_ID) -> None:
+        """One record of the log, in order; with a producer id if it is part of a transaction."""
+        ...
+
+    def replay_marker(self, producer_id: int, *, committed: bool) -> None:
+        """The end of a producer's transaction, out of the log or just appended to it."""
+        ...
+
+    def next_deadline_ms(self) -> int | None:
+        """On the monotonic clock; `tick` before it does nothing."""
+        ...
+
+    def tick(self, now: Instant) -> Outcome: ...
 
 
-class HostedShard:
-    def __init__(
-        self,
-        partition: int,
-        offsets_log: OffsetsLog,
-        new_shard: Callable[[], GroupShard],
-        topics: Callable[[], TopicsView],
-        clock: Clock,
-        tasks: TaskScope,
-        codec: int = 0,
-    ) -> None:
+S = TypeVar("S", bound=Shard)
+Command: TypeAlias = Callable[[S, Ticket, Instant], Outcome]
+
+
+def _no_effects(partition: int, effect: Any) -> None:
+    raise AssertionError(f"partition {partition}: nobody acts on {effect}")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardKind(Generic[S]):
+    noun: str
+    """Of what is kept here, for messages: groups."""
+    log: ShardLog
+    new: Callable[[], S]
+    loaded: Callable[[S, Instant], Outcome]
+    """All records are in: what the shard does first."""
+    encode: Callable[[Any, Any], tuple[bytes, bytes | None]]
+    decode: Callable[[bytes | None, bytes | None], tuple[Any, Any]]
+    """Raises UnknownRecord for what a newer release wrote."""
+    codec: int = 0
+    act: Callable[[int, Any], None] = _no_effects
+    """Carries out an effect of that partition's shard."""
+
+
+class HostedShard(Generic[S]):
+    def __init__(self, partition: int, kind: ShardKind[S], clock: Clock, tasks: TaskScope) -> None:
         self.partition = partition
-        self._log = offsets_log
-        self._new_shard = new_shard
-        self._topics = topics
+        self._kind = kind
+        self._log = kind.log
         self._clock = clock
         self._tasks = tasks
-        self._codec = codec
-        self._shard: GroupShard | None = None
+        self._shard: S | None = None
         self._is_closed = False
-        self._records: list[tuple[Key, Value | None]] = []
+        self._records: list[tuple[Any, Any]] = []
         self._replies: list[tuple[Ticket, Any]] = []
         self._is_append_due = False
         self._commits: asyncio.Queue[tuple[Awaitable[None], list[tuple[Ticket, Any]]]] | None = None
@@ -77,52 +107,59 @@ class HostedShard:
     # --- life
 
     def start(self) -> None:
-        self._tasks.spawn(self._load(), f"load-{self.partition}")
+        self._tasks.spawn(self._load(), f"load-{self._kind.noun}-{self.partition}")
 
     async def _load(self) -> None:
         while not self._is_closed:
             try:
                 shard = await self._replayed()
             except (KafkaError, OSError) as error:
-                log.error("cannot load groups from partition %d: %s; trying again", self.partition, error)
+                log.error(
+                    "cannot load %s from partition %d: %s; trying again",
+                    self._kind.noun,
+                    self.partition,
+                    error,
+                )
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
             if shard is not None:
                 self._shard = shard
-                self._take(shard.loaded(self._topics(), self._now()))
+                self._take(self._kind.loaded(shard, self._now()))
             return
 
-    async def _replayed(self) -> GroupShard | None:
-        shard = self._new_shard()
+    async def _replayed(self) -> S | None:
+        shard = self._kind.new()
         offset = self._log.start_offset(self.partition)
         count = 0
         while data := self._log.read(self.partition, offset, _LOAD_BYTES):
-            for offset, records in read_batches(data):  # noqa: B007 - the last one is where to read on
+            for offset, records, producer, marker in read_batches(data):  # noqa: B007 - where to read on
                 count += len(records)
+                producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
                 for record in records:
-                    self._replay(shard, record)
+                    self._replay(shard, record, producer_id)
+                if marker is not None:
+                    shard.replay_marker(marker.producer_id, committed=marker.committed)
             await asyncio.sleep(0)
             if self._is_closed:
                 return None
         if count:
-            log.info(
-                "partition %d: %d groups from %d records", self.partition, len(shard.groups.by_id), count
-            )
+            log.info("partition %d: %s loaded from %d records", self.partition, self._kind.noun, count)
         return shard
 
-    def _replay(self, shard: GroupShard, record: Record) -> None:
+    def _replay(self, shard: S, record: Record, producer_id: int) -> None:
         try:
-            key, value = decode(record.key, record.value)
+            key, value = self._kind.decode(record.key, record.value)
         except UnknownRecord as error:
             log.warning("partition %d, offset %d is skipped: %s", self.partition, record.offset, error)
             return
-        shard.replay(key, value)
+        shard.replay(key, value, producer_id)
 
     def close(self, error: KafkaError | None = None) -> None:
-        """Another broker coordinates these groups now, or this one stops."""
+        """Another broker coordinates this partition now, or this one stops."""
         self._is_closed = True
         self._drop(
-            error or NotCoordinator("this broker no longer coordinates the group; find its coordinator")
+            error
+            or NotCoordinator(f"this broker no longer coordinates these {self._kind.noun}; find who does")
         )
 
     def _drop(self, error: KafkaError) -> None:
@@ -138,19 +175,59 @@ class HostedShard:
 
     # --- commands
 
-    def submit(self, command: Command) -> asyncio.Future[Any]:
+    def submit(self, command: Command[S]) -> asyncio.Future[Any]:
         """Done when the reply may be sent: at once, after a commit, or after a rebalance."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self._shard is None:
-            message = f"groups of partition {self.partition} are being loaded; retry"
-            future.set_exception(CoordinatorLoadInProgress(message))
+            future.set_exception(self._loading())
             return future
         self._waiting[future] = None
         shard = self._shard
         self._run(lambda now: command(shard, future, now))
         return future
 
-    def notify(self, command: Callable[[GroupShard, Instant], Outcome]) -> None:
+    def submit_transactional(self, producer: Producer, command: Command[S]) -> asyncio.Future[Any]:
+        """As `submit`, with all records of the command inside the producer's transaction.
+
+        The log refuses a producer that has been replaced; it is asked before the command changes anything.
+        """
+        self._append()
+        if self._shard is not None:
+            try:
+                self._log.check_producer(self.partition, producer)
+            except KafkaError as error:
+                return _refused(error)
+        future = self.submit(command)
+        self._append(producer)
+        return future
+
+    def end_transaction(self, marker: Marker, transaction_version: int = 0) -> asyncio.Future[None]:
+        """Append the marker, then let the shard know. A marker the log refuses changes nothing."""
+        self._append()
+        if self._shard is None:
+            return _refused(self._loading())
+        try:
+            pending = self._log.append_marker(self.partition, marker, transaction_version)
+        except KafkaError as error:
+            return _refused(error)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[future] = None
+        self._park(pending, [(future, None)])
+        shard = self._shard
+
+        def end(now: Instant) -> Outcome:
+            shard.replay_marker(marker.producer_id, committed=marker.committed)
+            return Outcome([], [])
+
+        self._run(end)
+        return future
+
+    def _loading(self) -> KafkaError:
+        return CoordinatorLoadInProgress(
+            f"{self._kind.noun} of partition {self.partition} are being loaded; retry"
+        )
+
+    def notify(self, command: Callable[[S, Instant], Outcome]) -> None:
         """What nobody waits for: changed topics."""
         if (shard := self._shard) is not None:
             self._run(lambda now: command(shard, now))
@@ -186,6 +263,9 @@ class HostedShard:
 
     def _release(self, replies: list[tuple[Ticket, Any]]) -> None:
         for future, reply in replies:
+            if future is EFFECT:
+                self._kind.act(self.partition, reply)
+                continue
             self._waiting.pop(future, None)
             if future.done():
                 continue  # the client has gone
@@ -196,41 +276,58 @@ class HostedShard:
 
     # --- the log
 
-    def _append(self) -> None:
+    def _append(self, producer: Producer | None = None) -> None:
         self._is_append_due = False
         if self._shard is None:
             return
         records, self._records = self._records, []
         replies, self._replies = self._replies, []
         try:
-            pending = self._log.append(self.partition, self._batches(records)) if records else None
+            pending = self._log.append(self.partition, self._batches(records, producer)) if records else None
         except Exception as error:
             self._failed(error)
             return
+        self._park(pending, replies)
+
+    def _park(self, pending: Awaitable[None] | None, replies: list[tuple[Ticket, Any]]) -> None:
+        """Until what was appended is committed, and everything before it."""
         if pending is None and self._commits is None:
             self._release(replies)
             return
         if self._commits is None:
             self._commits = asyncio.Queue()
-            self._tasks.spawn(self._await_commits(self._commits), f"commit-{self.partition}")
+            self._tasks.spawn(
+                self._await_commits(self._commits), f"commit-{self._kind.noun}-{self.partition}"
+            )
         self._commits.put_nowait((pending or _committed(), replies))
 
-    def _batches(self, records: list[tuple[Key, Value | None]]) -> bytes:
+    def _batches(self, records: list[tuple[Any, Any]], producer: Producer | None) -> bytes:
         now_ms = self._clock.now_ms()
         size_max = self._log.batch_bytes_max(self.partition) // 2
         batches: list[bytes] = []
         batch: list[Record] = []
         size = 0
         for key, value in records:
-            key_bytes, value_bytes = encode(key, value)
+            key_bytes, value_bytes = self._kind.encode(key, value)
             length = len(key_bytes) + len(value_bytes or b"") + _RECORD_OVERHEAD_BYTES
             if batch and size + length > size_max:
-                batches.append(encode_batch(batch, codec=self._codec))
+                batches.append(self._batch(batch, producer))
                 batch, size = [], 0
             batch.append(Record(key_bytes, value_bytes, now_ms))
             size += length
-        batches.append(encode_batch(batch, codec=self._codec))
+        batches.append(self._batch(batch, producer))
         return b"".join(batches)
+
+    def _batch(self, records: list[Record], producer: Producer | None) -> bytes:
+        if producer is None:
+            return encode_batch(records, codec=self._kind.codec)
+        return encode_batch(
+            records,
+            codec=self._kind.codec,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            transactional=True,
+        )
 
     async def _await_commits(
         self, commits: asyncio.Queue[tuple[Awaitable[None], list[tuple[Ticket, Any]]]]
@@ -247,8 +344,13 @@ class HostedShard:
         self._commits = None
 
     def _failed(self, error: Exception) -> None:
-        log.error("partition %d: groups cannot be stored (%s); loading them again", self.partition, error)
-        self._drop(_told(error))
+        log.error(
+            "partition %d: %s cannot be stored (%s); loading them again",
+            self.partition,
+            self._kind.noun,
+            error,
+        )
+        self._drop(_told(error, self._kind.noun))
         if not self._is_closed:
             self.start()
 
@@ -275,13 +377,20 @@ async def _committed() -> None:
     pass
 
 
-def _told(error: Exception) -> KafkaError:
+def _refused(error: KafkaError) -> asyncio.Future[Any]:
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
+
+
+def _told(error: Exception, noun: str) -> KafkaError:
     """What clients understand of an append that failed."""
     if isinstance(error, KafkaError):
         if error.code in _NOT_AVAILABLE:
-            return CoordinatorNotAvailable(f"the group cannot be stored now: {error}; retry")
+            return CoordinatorNotAvailable(f"{noun} cannot be stored now: {error}; retry")
         if error.code in _TOO_LARGE:
             return KafkaError(
-                f"the group is too large to be stored: {error}; raise max.message.bytes of the topic"
+                f"what is kept of one of the {noun} is too large to be stored: {error}; raise "
+                "max.message.bytes of the topic"
             )
-    return NotCoordinator(f"the group cannot be stored here: {error}; find its coordinator again")
+    return NotCoordinator(f"{noun} cannot be stored here: {error}; find the coordinator again")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from ottla.coordinator.records import Key, Value
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 Ticket: TypeAlias = Any
 """Whatever the caller wants back with the reply; the coordinator only keeps it and gives it back once."""
+EFFECT: Ticket = None
+"""In place of a ticket: nobody waits, but something is to be done once the records are committed."""
 
 
 class Instant(NamedTuple):
@@ -19,27 +24,28 @@ class Instant(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    records: list[tuple[Key, Value | None]]
+    records: list[tuple[Any, Any]]
+    """Keys and values; a value of None is a tombstone."""
     replies: list[tuple[Ticket, Any]]
 
 
-class Journal:
+class RecordJournal(Generic[K, V]):
     """Collects an outcome. What is written is applied at once, so later steps of a command see it."""
 
     __slots__ = ("_apply", "_records", "_replies", "now")
 
-    def __init__(self, apply: Callable[[Key, Value | None], None]) -> None:
+    def __init__(self, apply: Callable[[K, V | None], None]) -> None:
         self._apply = apply
-        self._records: list[tuple[Key, Value | None]] = []
+        self._records: list[tuple[K, V | None]] = []
         self._replies: list[tuple[Ticket, Any]] = []
         self.now = Instant(0, 0)
 
-    def write(self, key: Key, value: Value | None) -> None:
+    def write(self, key: K, value: V | None) -> None:
         """Change state by a record."""
         self._apply(key, value)
         self._records.append((key, value))
 
-    def persist(self, key: Key, value: Value | None) -> None:
+    def persist(self, key: K, value: V | None) -> None:
         """Store what the in-memory state has become already."""
         self._records.append((key, value))
 
@@ -54,3 +60,9 @@ class Journal:
         outcome = Outcome(self._records, self._replies)
         self._records, self._replies = [], []
         return outcome
+
+
+class Journal(RecordJournal[Key, Value]):
+    """Of groups."""
+
+    __slots__ = ()

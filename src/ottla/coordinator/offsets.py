@@ -2,12 +2,14 @@
 
 Kafka's rules of expiry: an offset is kept as long as its group has members subscribed to its topic. In an
 empty group the clock starts when the group became empty, elsewhere with the last commit of that partition.
+
+Offsets that are part of a transaction wait in `pending_offsets` for its end, and nothing expires before it.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ottla.coordinator.classic_group import NO_TIMESTAMP, ClassicGroup, State
 from ottla.coordinator.commands import (
@@ -46,6 +48,7 @@ class Offsets:
         """An error code per partition, in the order of the request."""
         group = self._groups.by_id.get(request.group_id)
         zombie_check = self._check_commit(group, request)
+        producer = request.producer
         now_ms = self._journal.now.wall_ms
         expire_ms = NO_EXPIRY if request.retention_ms == -1 else now_ms + request.retention_ms
         if zombie_check is not None:
@@ -59,12 +62,15 @@ class Offsets:
                 if metadata and len(metadata) > self._settings.offset_metadata_max_bytes:
                     errors.append(ErrorCode.offset_metadata_too_large)
                     continue
-                self._journal.write(
-                    OffsetCommitKey(request.group_id, topic.name, index),
-                    OffsetCommitValue(
-                        offset, leader_epoch, metadata or "", now_ms, expire_ms, topic.topic_id
-                    ),
+                key = OffsetCommitKey(request.group_id, topic.name, index)
+                value = OffsetCommitValue(
+                    offset, leader_epoch, metadata or "", now_ms, expire_ms, topic.topic_id
                 )
+                if producer is None:
+                    self._journal.write(key, value)
+                else:
+                    self._groups.replay(key, value, producer.producer_id)
+                    self._journal.persist(key, value)
                 errors.append(ErrorCode.none)
             results.append(errors)
         return results
@@ -91,11 +97,27 @@ class Offsets:
             _check_consumer_fetch(group, request)
         known = self._groups.offsets.get(request.group_id, {})
         if request.topics is None:
-            return [FetchedTopic(topic, list(offsets.items())) for topic, offsets in known.items()]
+            return [
+                FetchedTopic(topic, list(offsets.items()), self._unstable(request, topic, offsets))
+                for topic, offsets in known.items()
+            ]
         return [
-            FetchedTopic(topic.name, _fetch_topic(known.get(topic.name, {}), topic))
+            FetchedTopic(
+                topic.name,
+                _fetch_topic(known.get(topic.name, {}), topic),
+                self._unstable(request, topic.name, topic.partitions),
+            )
             for topic in request.topics
         ]
+
+    def _unstable(
+        self, request: FetchOffsetsRequest, topic: str, partitions: Iterable[int]
+    ) -> Collection[int]:
+        pending = self._groups.pending
+        if not request.requires_stable or not pending:
+            return ()
+        keys = (OffsetCommitKey(request.group_id, topic, partition) for partition in partitions)
+        return frozenset(key.partition for key in keys if pending.is_open(key))
 
     def delete(self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]]) -> list[list[ErrorCode]]:
         group = self._groups.get(group_id)
@@ -108,8 +130,9 @@ class Offsets:
                 continue
             known = self._groups.offsets.get(group_id, {}).get(topic, {})
             for partition in partitions:
-                if partition in known:
-                    self._journal.write(OffsetCommitKey(group_id, topic, partition), None)
+                key = OffsetCommitKey(group_id, topic, partition)
+                if partition in known or self._groups.pending.is_open(key):
+                    self._journal.write(key, None)
             results.append([ErrorCode.none] * len(partitions))
         return results
 
@@ -117,6 +140,8 @@ class Offsets:
         for topic, partitions in list(self._groups.offsets.get(group_id, {}).items()):
             for partition in list(partitions):
                 self._journal.write(OffsetCommitKey(group_id, topic, partition), None)
+        for key in self._groups.pending.partitions(group_id):
+            self._journal.write(key, None)
 
     def forget_topic(self, name: str, topic_id: uuid.UUID) -> None:
         """A deleted topic's offsets mean nothing; a new topic of that name must not inherit them."""
@@ -124,6 +149,9 @@ class Offsets:
             for partition, value in list(topics.get(name, {}).items()):
                 if value.topic_id is None or value.topic_id == topic_id:
                     self._journal.write(OffsetCommitKey(group_id, name, partition), None)
+        for key, value in list(self._groups.pending.of_topic(name)):
+            if value.topic_id in (None, topic_id) and self._groups.pending.is_open(key):
+                self._journal.write(key, None)
 
     def expire(self, group: Group) -> bool:
         """Tombstones for what has expired. Whether nothing is left that keeps the group's name alive."""
@@ -140,8 +168,9 @@ class Offsets:
             if _is_expired(value, since or NO_TIMESTAMP, now_ms, self._settings.offsets_retention_ms)
         ]
         for key in expired:
-            self._journal.write(key, None)
-        return group.group_id not in self._groups.offsets
+            if not self._groups.pending.is_open(key):
+                self._journal.write(key, None)
+        return not self._groups.has_offsets(group.group_id)
 
 
 def is_subscribed(group: Group, topic: str) -> bool:
@@ -188,10 +217,11 @@ def _fetch_topic(
 
 
 def _check_classic_commit(group: ClassicGroup, request: CommitRequest) -> None:
-    is_anonymous = request.generation < 0 and not request.member_id and request.instance_id is None
     if group.is_empty and request.generation < 0:
         return
-    if is_anonymous:
+    if _is_anonymous(request):
+        if request.producer is not None:
+            return  # the producer answers for it; TxnOffsetCommit did not name members at first
         raise UnknownMemberId(
             f"group {group.group_id} has members, so only they may commit; stop them or use another group"
         )
@@ -200,7 +230,7 @@ def _check_classic_commit(group: ClassicGroup, request: CommitRequest) -> None:
         raise IllegalGeneration(
             f"group {group.group_id} is at generation {group.generation}, not {request.generation}; rejoin"
         )
-    if group.state is State.COMPLETING:
+    if group.state is State.COMPLETING and request.producer is None:
         # The member knows the new generation but not yet what it owns in it.
         raise RebalanceInProgress(f"group {group.group_id} is rebalancing; commit after SyncGroup")
 
@@ -208,13 +238,20 @@ def _check_classic_commit(group: ClassicGroup, request: CommitRequest) -> None:
 def _check_consumer_commit(group: ConsumerGroup, request: CommitRequest) -> ConsumerMember | None:
     if request.generation < 0 and group.is_empty:
         return None
+    is_transactional = request.producer is not None
+    if is_transactional and _is_anonymous(request):
+        return None
     member = group.member(request.member_id)
-    if member.classic is None and request.version < _FIRST_VERSION_WITH_EPOCHS:
+    if member.classic is None and not is_transactional and request.version < _FIRST_VERSION_WITH_EPOCHS:
         raise UnsupportedVersion("members of a consumer group commit with OffsetCommit version 9 or later")
     if request.generation == member.epoch:
         return None
     if request.generation > member.epoch:
-        raise _stale(member, f"epoch {request.generation} is ahead of the member's epoch {member.epoch}")
+        raise _stale(
+            member,
+            is_transactional,
+            f"epoch {request.generation} is ahead of the member's epoch {member.epoch}",
+        )
     return member
 
 
@@ -226,6 +263,7 @@ def _check_assignment_epoch(
     if since is None or request.generation < since:
         raise _stale(
             member,
+            request.producer is not None,
             f"member {member.member_id} at epoch {request.generation} does not own partition {partition} of "
             f"topic {topic_id} (its epoch is {member.epoch})",
         )
@@ -237,9 +275,16 @@ def _check_consumer_fetch(group: ConsumerGroup, request: FetchOffsetsRequest) ->
     member = group.member(request.member_id or "")
     if member.epoch != request.member_epoch:
         raise _stale(
-            member, f"member {member.member_id} is at epoch {member.epoch}, not {request.member_epoch}"
+            member, False, f"member {member.member_id} is at epoch {member.epoch}, not {request.member_epoch}"
         )
 
 
-def _stale(member: ConsumerMember, message: str) -> KafkaError:
-    return StaleMemberEpoch(message) if member.classic is None else IllegalGeneration(message)
+def _is_anonymous(request: CommitRequest) -> bool:
+    return request.generation < 0 and not request.member_id and request.instance_id is None
+
+
+def _stale(member: ConsumerMember, is_transactional: bool, message: str) -> KafkaError:
+    # Producers know the older error only.
+    if is_transactional or member.classic is not None:
+        return IllegalGeneration(message)
+    return StaleMemberEpoch(message)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
 
 from ottla.coordinator.commands import (
     CommitRequest,
@@ -20,22 +21,28 @@ from ottla.coordinator.commands import (
     SyncReply,
     SyncRequest,
 )
-from ottla.coordinator.hosted import Command, HostedShard
+from ottla.coordinator.hosted import Command, ShardKind
 from ottla.coordinator.inspection import DescribedConsumerGroup, DescribedGroup, ListedGroup
-from ottla.coordinator.offsets_topic import TOPIC, OffsetsLog, partition_for
+from ottla.coordinator.records import decode, encode
 from ottla.coordinator.settings import GroupSettings
 from ottla.coordinator.shard import GroupShard
+from ottla.coordinator.shard_log import Producer, ShardLog
+from ottla.coordinator.shards import Shards
+from ottla.coordinator.verification import Verifications
 from ottla.metadata.image import MetadataImage
+from ottla.metadata.internal_topics import OFFSETS_TOPIC
+from ottla.records.markers import Marker
 from ottla.runtime import Runtime
 from ottla.runtime.tasks import TaskScope
 from ottla.wire.errors import (
-    CoordinatorNotAvailable,
     ErrorCode,
     InvalidGroupId,
     InvalidRequest,
     InvalidSessionTimeout,
-    NotCoordinator,
 )
+
+Verify: TypeAlias = Callable[[int], Awaitable[ErrorCode]]
+"""Whether a partition of the topic is part of the transaction."""
 
 _STRING_LENGTH_MAX = 8_000
 """Characters; in UTF-8 they fit into the 32 kB that strings of the stored records may have."""
@@ -47,19 +54,25 @@ class GroupCoordinator:
         runtime: Runtime,
         node_id: int,
         settings: GroupSettings,
-        offsets_log: OffsetsLog,
+        offsets_log: ShardLog,
         tasks: TaskScope,
         codec: int = 0,
     ) -> None:
         self._runtime = runtime
-        self._node_id = node_id
         self._settings = settings
-        self._log = offsets_log
-        self._tasks = tasks
-        self._codec = codec
         self._image = MetadataImage()
-        self._shards: dict[int, tuple[int, HostedShard]] = {}
-        """By partition, with the leader epoch it was loaded in."""
+        kind = ShardKind(
+            noun="groups",
+            log=offsets_log,
+            new=lambda: GroupShard(settings, self._image, self._new_id),
+            loaded=lambda shard, now: shard.loaded(self._image, now),
+            encode=encode,
+            decode=decode,
+            codec=codec,
+        )
+        self._log = offsets_log
+        self._shards = Shards(OFFSETS_TOPIC, kind, node_id, runtime.clock, tasks)
+        self._verifications = Verifications()
 
     # --- life
 
@@ -68,64 +81,25 @@ class GroupCoordinator:
         self._image = new
         if old.topics is new.topics:
             return
-        self._follow_leadership(new)
+        self._shards.follow(new)
         changed, deleted = _changes(old, new)
         if changed:
-            for _, hosted in self._shards.values():
+            for hosted in self._shards:
                 hosted.notify(lambda shard, now: shard.topics_changed(new, changed, deleted, now))
-
-    def _follow_leadership(self, image: MetadataImage) -> None:
-        topic = image.topics.get(TOPIC)
-        led = {
-            index: partition.leader_epoch
-            for index, partition in enumerate(topic.partitions if topic is not None else ())
-            if partition.leader == self._node_id
-        }
-        for index, (epoch, hosted) in list(self._shards.items()):
-            if led.get(index) != epoch:
-                hosted.close()
-                del self._shards[index]
-        for index, epoch in led.items():
-            if index not in self._shards:
-                hosted = HostedShard(
-                    index,
-                    self._log,
-                    self._new_shard,
-                    lambda: self._image,
-                    self._runtime.clock,
-                    self._tasks,
-                    self._codec,
-                )
-                self._shards[index] = (epoch, hosted)
-                hosted.start()
-
-    def _new_shard(self) -> GroupShard:
-        return GroupShard(self._settings, self._image, self._new_id)
 
     def _new_id(self) -> str:
         return str(uuid.UUID(int=self._runtime.random.getrandbits(128), version=4))
 
     def close(self) -> None:
-        for _, hosted in self._shards.values():
-            hosted.close(
-                CoordinatorNotAvailable("this broker is stopping; find the group's coordinator again")
-            )
-        self._shards.clear()
+        self._shards.close()
 
     def partition_for(self, group_id: str) -> int:
         """Raises CoordinatorNotAvailable until the topic exists."""
-        topic = self._image.topics.get(TOPIC)
-        if topic is None:
-            raise CoordinatorNotAvailable(f"{TOPIC} does not exist yet; find the group's coordinator again")
-        return partition_for(group_id, len(topic.partitions))
+        return self._shards.partition_for(group_id)
 
-    def _submit(self, group_id: str, command: Command) -> asyncio.Future[Any]:
+    def _submit(self, group_id: str, command: Command[GroupShard]) -> asyncio.Future[Any]:
         _check_lengths(group_id)
-        partition = self.partition_for(group_id)
-        found = self._shards.get(partition)
-        if found is None:
-            raise NotCoordinator(f"group {group_id} is coordinated elsewhere; find its coordinator")
-        return found[1].submit(command)
+        return self._shards.submit(group_id, command)
 
     # --- commands; all raise KafkaError
 
@@ -178,6 +152,51 @@ class GroupCoordinator:
             request.group_id, lambda shard, ticket, now: shard.commit_offsets(request, ticket, now)
         )
 
+    async def commit_transactional(
+        self, request: CommitRequest, producer: Producer, verify: Verify, *, is_own_epoch: bool
+    ) -> list[list[ErrorCode]]:
+        """As `commit_nowait`, as part of the producer's transaction; `verify` asks about that.
+
+        Since KIP-890 every transaction has an epoch of its own.
+        """
+        _check_group_id(request.group_id)
+        _check_lengths(request.group_id)
+        hosted = self._shards.hosting(request.group_id)
+        if not self._log.has_transaction(hosted.partition, producer):
+            error = await self._verified(hosted.partition, producer, verify, is_own_epoch)
+            if error is not ErrorCode.none:
+                return [[error] * len(topic.partitions) for topic in request.topics]
+        errors: list[list[ErrorCode]] = await hosted.submit_transactional(
+            producer, lambda shard, ticket, now: shard.commit_offsets(request, ticket, now)
+        )
+        return errors
+
+    async def _verified(
+        self, partition: int, producer: Producer, verify: Verify, is_own_epoch: bool
+    ) -> ErrorCode:
+        verification = self._verifications.begin(partition, producer, is_own_epoch=is_own_epoch)
+        try:
+            error = await verify(partition)
+        finally:
+            is_valid = self._verifications.finish(verification)
+        return error if is_valid or error is not ErrorCode.none else ErrorCode.invalid_txn_state
+
+    async def complete_transaction(
+        self,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        committed: bool,
+        transaction_version: int = 0,
+    ) -> None:
+        """Of the producer in that partition of the topic: offsets in it are applied, or dropped."""
+        hosted = self._shards.of_partition(partition)
+        marker = Marker(producer_id, producer_epoch, coordinator_epoch, committed)
+        ended = hosted.end_transaction(marker, transaction_version)
+        self._verifications.end(partition, marker)
+        await ended
+
     async def fetch(self, request: FetchOffsetsRequest) -> list[FetchedTopic]:
         fetched: list[FetchedTopic] = await self._submit(
             request.group_id, lambda shard, ticket, now: shard.fetch_offsets(request, ticket, now)
@@ -211,7 +230,7 @@ class GroupCoordinator:
     async def list(self, states: tuple[str, ...], types: tuple[str, ...]) -> list[ListedGroup]:
         """All groups this broker coordinates."""
         listed: list[ListedGroup] = []
-        for _, (_, hosted) in sorted(self._shards.items()):
+        for hosted in self._shards:
             listed += await hosted.submit(lambda shard, ticket, _: shard.list_groups(states, types, ticket))
         return listed
 

@@ -46,6 +46,7 @@ from ottla.coordinator.records import GroupMetadataKey, Key, Value
 from ottla.coordinator.settings import GroupSettings
 from ottla.coordinator.timers import Timer, Timers
 from ottla.coordinator.topics import TopicsView
+from ottla.records.batch import NO_PRODUCER_ID
 from ottla.wire.errors import ErrorCode, KafkaError, NonEmptyGroup, UnknownMemberId
 
 EXPIRY = "offset-expiry"
@@ -68,9 +69,13 @@ class GroupShard:
 
     # --- life
 
-    def replay(self, key: Key, value: Value | None) -> None:
-        """One record of the log, in order, before `loaded`."""
-        self.groups.replay(key, value)
+    def replay(self, key: Key, value: Value | None, producer_id: int = NO_PRODUCER_ID) -> None:
+        """One record of the log, in order, before `loaded`; with a producer id if of its transaction."""
+        self.groups.replay(key, value, producer_id)
+
+    def replay_marker(self, producer_id: int, *, committed: bool) -> None:
+        """The end of a producer's transaction, out of the log or just appended to it."""
+        self.groups.end_transaction(producer_id, committed=committed)
 
     def loaded(self, topics: TopicsView, now: Instant) -> Outcome:
         """All records are in: members have from now on to show that they are alive."""
@@ -222,6 +227,8 @@ class GroupShard:
     def commit_offsets(self, request: CommitRequest, ticket: Ticket, now: Instant) -> Outcome:
         def commit() -> None:
             self._journal.reply(ticket, self._offsets.commit(request))
+            if request.producer is not None:
+                return
             group = self.groups.by_id.get(request.group_id)
             if isinstance(group, ClassicGroup) and group.state in (State.STABLE, State.PREPARING):
                 # A commit shows that the member is alive as well as a heartbeat does.

@@ -87,7 +87,9 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEn
                 )
             return broker.config.describe(names)
         case other:
-            raise InvalidRequest(f"Configs of resource type {other} are not supported.")
+            names_of_kinds = {int(kind): kind.name for kind in ResourceType}
+            kind = names_of_kinds.get(int(other), other)
+            raise InvalidRequest(f"Configs of resource type {kind} are not supported.")
 
 
 def _described(

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ottla.controller.controller import Controller
     from ottla.coordinator.producer_ids import ProducerIds
     from ottla.coordinator.runtime import GroupCoordinator
+    from ottla.coordinator.transactions.coordinator import TransactionCoordinator
     from ottla.replication.manager import ReplicaManager
     from ottla.replication.sessions import FetchSessions
     from ottla.runtime import Runtime
@@ -29,6 +30,7 @@ class Broker:
     controller: Controller
     producer_ids: ProducerIds
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     tasks: TaskScope
     """For work that must not be lost with its connection; a failure in it ends the node."""
 

@@ -1,24 +1,26 @@
-"""FindCoordinator (versions 0 to 6): which broker keeps a group, by the partition its id hashes to.
+"""FindCoordinator (versions 0 to 6): which broker keeps a group or a transactional id.
 
-The first question creates `__consumer_offsets`. Version 4 asks for many keys at once (KIP-699), older ones
-for one, and are answered with its fields at the top. Transactions and share groups have no coordinator here
-yet.
+It is the one that leads the partition of an internal topic to which the id hashes; the first question creates
+that topic. Version 4 asks for many keys at once (KIP-699), older ones for one, and are answered with its
+fields at the top. Share groups have no coordinator here yet.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import IntEnum
 from typing import Any
 
+from ottla.config import BrokerConfig
 from ottla.controller.topics import NewTopic
-from ottla.coordinator.offsets_topic import TOPIC
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.nodes import nodes_on
 from ottla.handlers.outcome import error_message
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.image import TopicImage
+from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import (
     CoordinatorNotAvailable,
@@ -30,7 +32,11 @@ from ottla.wire.errors import (
 )
 
 FIRST_WITH_MANY_KEYS = 4
-GROUP = 0
+
+
+class _KeyType(IntEnum):
+    GROUP = 0
+    TRANSACTION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,7 @@ async def find_coordinator(
     broker: Broker, context: RequestContext, request: Any
 ) -> Coordinator | Coordinators:
     if context.version < FIRST_WITH_MANY_KEYS:
-        return await _find(broker, context, getattr(request, "key_type", GROUP), request.key)
+        return await _find(broker, context, getattr(request, "key_type", _KeyType.GROUP), request.key)
     return Coordinators(
         tuple([await _find(broker, context, request.key_type, key) for key in request.coordinator_keys])
     )
@@ -64,15 +70,22 @@ async def find_coordinator(
 
 async def _find(broker: Broker, context: RequestContext, key_type: int, key: str) -> Coordinator:
     try:
-        if key_type != GROUP:
-            raise InvalidRequest(
-                "this broker coordinates consumer groups only, no transactions or share groups"
-            )
-        if not key:
-            raise InvalidGroupId("group.id must not be empty")
-        topic = await _offsets_topic(broker)
-        leader = topic.partitions[broker.groups.partition_for(key)].leader
-        node = nodes_on(broker.controller.image, context.listener).get(leader)
+        match key_type:
+            case _KeyType.GROUP:
+                if not key:
+                    raise InvalidGroupId("group.id must not be empty")
+                topic = await _topic(broker, _offsets_topic(broker.config))
+                index = broker.groups.partition_for(key)
+            case _KeyType.TRANSACTION:
+                if not key:
+                    raise InvalidRequest("transactional.id must not be empty")
+                topic = await _topic(broker, _transaction_topic(broker.config))
+                index = broker.transactions.partition_for(key)
+            case _:
+                raise InvalidRequest(
+                    "this broker coordinates consumer groups and transactions, no share groups"
+                )
+        node = nodes_on(broker.controller.image, context.listener).get(topic.partitions[index].leader)
         if node is None or node.fenced:
             raise CoordinatorNotAvailable(f"the broker that coordinates {key} is not available; retry")
     except KafkaError as error:
@@ -80,28 +93,51 @@ async def _find(broker: Broker, context: RequestContext, key_type: int, key: str
     return Coordinator(key, node.id, node.host, node.port, ErrorCode.none, None)
 
 
-async def _offsets_topic(broker: Broker) -> TopicImage:
-    topic = broker.controller.image.topics.get(TOPIC)
+def _offsets_topic(config: BrokerConfig) -> NewTopic:
+    return NewTopic(
+        OFFSETS_TOPIC,
+        config.integer("offsets.topic.num.partitions"),
+        config.integer("offsets.topic.replication.factor"),
+        configs=(
+            ("cleanup.policy", "compact"),
+            ("compression.type", "producer"),
+            ("segment.bytes", str(config.integer("offsets.topic.segment.bytes"))),
+        ),
+    )
+
+
+def _transaction_topic(config: BrokerConfig) -> NewTopic:
+    return NewTopic(
+        TRANSACTION_TOPIC,
+        config.integer("transaction.state.log.num.partitions"),
+        config.integer("transaction.state.log.replication.factor"),
+        configs=(
+            ("cleanup.policy", "compact"),
+            ("compression.type", "uncompressed"),
+            ("min.insync.replicas", str(config.integer("transaction.state.log.min.isr"))),
+            ("segment.bytes", str(config.integer("transaction.state.log.segment.bytes"))),
+        ),
+    )
+
+
+async def _topic(broker: Broker, wanted: NewTopic) -> TopicImage:
+    topic = broker.controller.image.topics.get(wanted.name)
     if topic is None:
-        config = broker.config
-        alive = sum(not node.fenced for node in broker.controller.image.brokers.values())
-        (outcome,) = await broker.controller.create_topics(
-            [
-                NewTopic(
-                    TOPIC,
-                    config.integer("offsets.topic.num.partitions"),
-                    min(config.integer("offsets.topic.replication.factor"), max(alive, 1)),
-                    configs=(
-                        ("cleanup.policy", "compact"),
-                        ("compression.type", "producer"),
-                        ("segment.bytes", str(config.integer("offsets.topic.segment.bytes"))),
-                    ),
-                )
-            ]
-        )
+        alive = max(sum(not node.fenced for node in broker.controller.image.brokers.values()), 1)
+        (outcome,) = await broker.controller.create_topics([_fitting(wanted, alive)])
         if outcome.error is not None and not isinstance(outcome.error, TopicAlreadyExists):
-            raise CoordinatorNotAvailable(f"{TOPIC} cannot be created: {outcome.error}")
-        topic = broker.controller.image.topics.get(TOPIC)
+            raise CoordinatorNotAvailable(f"{wanted.name} cannot be created: {outcome.error}")
+        topic = broker.controller.image.topics.get(wanted.name)
         if topic is None:
-            raise CoordinatorNotAvailable(f"{TOPIC} is being created; retry")
+            raise CoordinatorNotAvailable(f"{wanted.name} is being created; retry")
     return topic
+
+
+def _fitting(wanted: NewTopic, brokers: int) -> NewTopic:
+    """With no more replicas than there are brokers: a cluster of one works with the defaults for three."""
+    replicas = min(wanted.replication_factor, brokers)
+    configs = tuple(
+        (name, str(min(int(value or 1), replicas)) if name == "min.insync.replicas" else value)
+        for name, value in wanted.configs
+    )
+    return wanted._replace(replication_factor=replicas, configs=configs)

@@ -3,6 +3,9 @@
 With a session (version 7 on) a client names only what changed, and gets only what changed; the bookkeeping is
 `replication.sessions`. Limits as Kafka's: at most max_bytes in all and partition max_bytes each, except that
 the first batch found is returned whole, so that a consumer always gets on.
+
+Who reads committed records alone gets everything up to the last stable offset, aborted records too, with a
+list of the aborted transactions to skip: batches are never taken apart here.
 """
 
 from __future__ import annotations
@@ -142,9 +145,12 @@ class _Attempt:
                 code = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
                 return FetchedPartition(entry.index, code.value, -1, -1, -1, b"")
         records: ReadableBuffer = b""
+        aborted: list[tuple[int, int]] | None = None
         high_watermark = partition.high_watermark
         stable = partition.last_stable_offset
-        upto = stable if self._request.read_committed else high_watermark
+        upto = high_watermark
+        if self._request.read_committed:
+            upto, aborted = stable, []
         try:
             if entry.leader_epoch >= 0:
                 partition.check_leader_epoch(entry.leader_epoch)
@@ -152,6 +158,8 @@ class _Attempt:
                 if room > 0:
                     max_bytes = entry.max_bytes if entry.max_bytes < room else room
                     records = partition.log.read(entry.offset, max_bytes, upto=upto, min_one=min_one)
+                    if aborted is not None:
+                        aborted = partition.log.aborted_in(entry.offset, records)
             elif entry.offset > partition.log.next_offset:
                 return FetchedPartition(entry.index, _OFFSET_OUT_OF_RANGE, -1, -1, -1, b"")
         except KafkaError as error:
@@ -160,7 +168,8 @@ class _Attempt:
             topic = partition.topic_partition.topic
             log.error("cannot read %s-%d at offset %d: %s", topic, entry.index, entry.offset, error)
             return FetchedPartition(entry.index, _STORAGE_ERROR, -1, -1, -1, b"")
-        return FetchedPartition(entry.index, 0, high_watermark, stable, partition.log.start_offset, records)
+        start = partition.log.start_offset
+        return FetchedPartition(entry.index, 0, high_watermark, stable, start, records, aborted)
 
     def _resolve(self, entry: FetchEntry) -> Partition | None:
         """A topic that was unknown, or deleted, may exist by now."""

@@ -24,6 +24,7 @@ from ottla.coordinator.commands import (
     FetchOffsetsRequest,
     TopicFetch,
 )
+from ottla.coordinator.offset_records import OffsetCommitValue
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
@@ -85,14 +86,15 @@ def _identified(broker: Broker, version: int, topics: Any) -> list[tuple[str, UU
 
 @handles(ApiKey.OFFSET_FETCH)
 async def offset_fetch(broker: Broker, context: RequestContext, request: Any) -> FetchedGroup | FetchResponse:
+    stable = bool(getattr(request, "require_stable", False))
     if context.version < FIRST_WITH_MANY_GROUPS:
-        return await _fetch_group(broker, context.version, request)
+        return await _fetch_group(broker, context.version, request, stable)
     return FetchResponse(
-        tuple([await _fetch_group(broker, context.version, group) for group in request.groups])
+        tuple([await _fetch_group(broker, context.version, group, stable) for group in request.groups])
     )
 
 
-async def _fetch_group(broker: Broker, version: int, group: Any) -> FetchedGroup:
+async def _fetch_group(broker: Broker, version: int, group: Any, stable: bool) -> FetchedGroup:
     asked = None if group.topics is None else _identified(broker, version, group.topics)
     wanted = None
     if asked is not None:
@@ -108,6 +110,7 @@ async def _fetch_group(broker: Broker, version: int, group: Any) -> FetchedGroup
                 wanted,
                 getattr(group, "member_id", None),
                 getattr(group, "member_epoch", -1),
+                stable,
             )
         )
     except KafkaError as error:
@@ -122,12 +125,7 @@ async def _fetch_group(broker: Broker, version: int, group: Any) -> FetchedGroup
         FetchedTopicResponse(
             topic.name,
             names[topic.name].id if topic.name in names else None,
-            tuple(
-                FetchedPartition(index)
-                if value is None
-                else FetchedPartition(index, value.offset, value.leader_epoch, value.metadata)
-                for index, value in topic.partitions
-            ),
+            tuple(_fetched(topic, index, value) for index, value in topic.partitions),
         )
         for topic in fetched
         # A deleted topic has no id to name it by.
@@ -139,6 +137,14 @@ async def _fetch_group(broker: Broker, version: int, group: Any) -> FetchedGroup
         if error is not ErrorCode.none
     ]
     return FetchedGroup(group.group_id, tuple(answers))
+
+
+def _fetched(topic: FetchedTopic, index: int, value: OffsetCommitValue | None) -> FetchedPartition:
+    if index in topic.unstable:
+        return FetchedPartition(index, error_code=ErrorCode.unstable_offset_commit)
+    if value is None:
+        return FetchedPartition(index)
+    return FetchedPartition(index, value.offset, value.leader_epoch, value.metadata)
 
 
 def _refused(name: str, topic_id: UUID | None, topic: Any, error: ErrorCode) -> FetchedTopicResponse:

@@ -4,24 +4,36 @@ The append itself is synchronous and finished when this returns, so the request'
 once. One replica means that what is appended is committed: acks=1 and acks=all are answered alike. acks=0
 has no answer; an error then closes the connection, which is how such a producer learns of it.
 
+Records that have to be compressed anew wait until another thread has done that, see `recompression`; so do
+all that come for the same partition meanwhile. Not with acks=0: then nobody would learn of an error.
+
+The first records of a transaction on a partition wait for its coordinator, see `verification`; later ones of
+the same producer wait behind them.
+
 Acknowledged means written, not synced, as in Apache Kafka. Where flush.messages asks for a sync after so many
 records, the answer waits for it; requests that wait at the same time share one.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from typing import NamedTuple, TypeAlias
 
 from ottla.handlers.context import Broker
 from ottla.handlers.registry import handles
 from ottla.handlers.reply import PendingReply
+from ottla.handlers.verification import Refusal, TransactionalWrite, continues
 from ottla.log.log import PartitionLog
+from ottla.log.verification import ONGOING, Verification
+from ottla.replication.partition import Partition
+from ottla.replication.turns import Turn
 from ottla.runtime.disk import ReadableBuffer
 from ottla.wire import produce as codec
 from ottla.wire.api import ApiKey
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, InvalidProducerIdMapping, KafkaError
 from ottla.wire.frame import MalformedFrame
-from ottla.wire.produce import PartitionResult
+from ottla.wire.produce import PartitionResult, ProduceRequest, TopicData
 
 log = logging.getLogger(__name__)
 
@@ -29,20 +41,68 @@ _UNKNOWN_TOPIC_OR_PARTITION = ErrorCode.unknown_topic_or_partition.value
 _UNKNOWN_TOPIC_ID = ErrorCode.unknown_topic_id.value
 _STORAGE_ERROR = ErrorCode.kafka_storage_error.value
 
+Results = list[tuple[bytes, list[PartitionResult]]]
+
+
+class _Waiting(NamedTuple):
+    """Records that are appended later, and where their result belongs."""
+
+    rows: list[PartitionResult]
+    at: int
+    partition: Partition
+    records: memoryview
+    verdict: Verification | None
+    turn: Turn
+
+
+_Written: TypeAlias = tuple[Results, list[PartitionLog], list[_Waiting]]
+"""What to answer; the logs to sync, and the records to append, before that. Plain for its cost."""
+
 
 @handles(ApiKey.PRODUCE)
 def produce(
     broker: Broker, version: int, frame: memoryview, at: int
 ) -> list[ReadableBuffer] | PendingReply | None:
-    _, acks, _, topics = codec.parse(frame, at, version)
+    request = codec.parse(frame, at, version)
+    transactional_id, acks, _, topics = request
+    if transactional_id is not None:
+        return _produce_transactional(broker, version, request)
+    written = _write(broker, version, acks, topics)
+    if acks and not written[1] and not written[2]:
+        return [codec.encode(version, written[0])]
+    return _answer(broker, version, acks, written)
+
+
+def _answer(
+    broker: Broker, version: int, acks: int, written: _Written
+) -> list[ReadableBuffer] | PendingReply | None:
+    if acks == 0:
+        return None
+    results, to_flush, waiting = written
+    if to_flush or waiting:
+        return _answer_later(broker, version, acks, written)
+    return [codec.encode(version, results)]
+
+
+def _write(
+    broker: Broker,
+    version: int,
+    acks: int,
+    topics: list[TopicData],
+    transaction: TransactionalWrite | None = None,
+    verdict: Verification | Refusal | None = None,
+) -> _Written:
+    """`transaction` has a verdict on each partition; without, `verdict` is on all of them."""
+    recompressions = broker.replicas.recompressions
     by_id = version >= codec.FIRST_WITH_TOPIC_IDS
     lookup = broker.replicas.by_id if by_id else broker.replicas.by_name
-    results = []
+    results: Results = []
     to_flush: list[PartitionLog] = []
+    waiting: list[_Waiting] = []
     failed: PartitionResult | None = None
     for topic, data in topics:
         partitions = lookup.get(topic)
-        rows = []
+        rows: list[PartitionResult] = []
         for index, records in data:
             partition = partitions.get(index) if partitions is not None else None
             if acks not in (-1, 0, 1):
@@ -53,38 +113,129 @@ def produce(
             elif partition.is_internal:
                 row = PartitionResult(index, ErrorCode.invalid_topic_exception.value)
             else:
+                if transaction is not None:
+                    verdict = transaction.of(partition)
                 try:
-                    result = partition.append(records, acks)
-                    if partition.log.reached_flush_messages:
-                        to_flush.append(partition.log)
-                    row = PartitionResult(
-                        index, 0, result.base_offset, result.log_append_time_ms, result.start_offset
-                    )
-                except KafkaError as error:
-                    row = PartitionResult(index, error.code.value, error_message=error.message)
-                except OSError as error:
-                    topic_name = partition.topic_partition.topic
-                    log.error("cannot append to %s-%d: %s; free or repair the disk", topic_name, index, error)
-                    row = PartitionResult(index, _STORAGE_ERROR, error_message=str(error))
+                    if verdict is not None and isinstance(verdict, Refusal):
+                        row = PartitionResult(index, verdict.code.value, error_message=verdict.message)
+                    elif (
+                        (recompressions.queues or partition.log.recompresses)
+                        and acks
+                        and (turn := recompressions.join(partition, records)) is not None
+                    ):
+                        # The buffer of the request is about to be reused.
+                        kept = memoryview(bytes(records))
+                        waiting.append(_Waiting(rows, len(rows), partition, kept, verdict, turn))
+                        row = PartitionResult(index)
+                    else:
+                        result = partition.append(records, acks, verdict)
+                        if partition.log.reached_flush_messages:
+                            to_flush.append(partition.log)
+                        row = PartitionResult(
+                            index, 0, result.base_offset, result.log_append_time_ms, result.start_offset
+                        )
+                except (KafkaError, OSError) as error:
+                    row = _refused(partition, error)
             if row.error_code:
                 failed = row
             rows.append(row)
         results.append((topic, rows))
-    if acks == 0:
-        if failed is not None:
-            raise MalformedFrame(f"a producer with acks=0 cannot be told of error {failed.error_code}")
-        return None
-    body: list[ReadableBuffer] = [codec.encode(version, results)]
-    return _after_flush(broker, to_flush, body) if to_flush else body
+    if acks == 0 and failed is not None:
+        raise MalformedFrame(f"a producer with acks=0 cannot be told of error {failed.error_code}")
+    return results, to_flush, waiting
 
 
-def _after_flush(broker: Broker, logs: list[PartitionLog], body: list[ReadableBuffer]) -> PendingReply:
-    async def flush() -> None:
-        for partition_log in logs:
-            await partition_log.flush()
-        reply.complete(body)
+def _refused(partition: Partition, error: KafkaError | OSError) -> PartitionResult:
+    topic, index = partition.topic_partition
+    if isinstance(error, KafkaError):
+        return PartitionResult(index, error.code.value, error_message=error.message)
+    log.error("cannot append to %s-%d: %s; free or repair the disk", topic, index, error)
+    return PartitionResult(index, _STORAGE_ERROR, error_message=str(error))
+
+
+def _answer_later(broker: Broker, version: int, acks: int, written: _Written) -> PendingReply:
+    async def finish() -> None:
+        await _finish(broker, acks, written)
+        reply.complete([codec.encode(version, written[0])])
 
     # Only the waiting can be cancelled. A sync that fails ends the node: the kernel may have dropped data.
     reply = PendingReply(on_cancel=lambda: None)
-    broker.tasks.spawn(flush(), "produce-flush")
+    broker.tasks.spawn(finish(), "produce-finish")
     return reply
+
+
+async def _finish(broker: Broker, acks: int, written: _Written) -> None:
+    """Append what waits, then sync what has to be."""
+    _, to_flush, waiting = written
+    await asyncio.gather(*(_append_waiting(broker, acks, each, to_flush) for each in waiting))
+    for partition_log in to_flush:
+        await partition_log.flush()
+
+
+async def _append_waiting(broker: Broker, acks: int, each: _Waiting, to_flush: list[PartitionLog]) -> None:
+    rows, at, partition, records, verdict, turn = each
+    try:
+        result = await broker.replicas.recompressions.append(
+            broker.runtime.offload, turn, partition, records, acks, verdict
+        )
+        if partition.log.reached_flush_messages:
+            to_flush.append(partition.log)
+        rows[at] = PartitionResult(
+            rows[at].partition, 0, result.base_offset, result.log_append_time_ms, result.start_offset
+        )
+    except (KafkaError, OSError) as error:
+        rows[at] = _refused(partition, error)
+
+
+def _produce_transactional(
+    broker: Broker, version: int, request: ProduceRequest
+) -> list[ReadableBuffer] | PendingReply | None:
+    if continues(broker, version, request):
+        known = _write(broker, version, request.acks, request.topics, verdict=ONGOING)
+        return _answer(broker, version, request.acks, known)
+    try:
+        transaction = TransactionalWrite(broker, version, request)
+    except InvalidProducerIdMapping as error:
+        if request.acks == 0:
+            raise MalformedFrame(error.message) from error
+        refused = PartitionResult(-1, error.code.value, error_message=error.message)
+        rows = [
+            (topic, [refused._replace(partition=index) for index, _ in data])
+            for topic, data in request.topics
+        ]
+        return [codec.encode(version, rows)]
+    turns = broker.replicas.turns
+    if turns.is_waiting(transaction.producer_id) or transaction.begin():
+        turn = turns.join(transaction.producer_id)
+        if turn is not None:
+            return _write_later(broker, version, request, transaction, turn)
+        message = "too many requests of this producer wait for the coordinator of its transactions; retry"
+        transaction.refuse_all(ErrorCode.not_enough_replicas, message)
+    written = _write(broker, version, request.acks, request.topics, transaction)
+    return _answer(broker, version, request.acks, written)
+
+
+def _write_later(
+    broker: Broker, version: int, request: ProduceRequest, transaction: TransactionalWrite, turn: Turn
+) -> PendingReply | None:
+    """Once the coordinator has answered, and the request before this one is done."""
+    # The buffer of the request is about to be reused.
+    kept = [
+        TopicData(topic, [(index, memoryview(bytes(records))) for index, records in data])
+        for topic, data in request.topics
+    ]
+    reply = PendingReply(on_cancel=lambda: None)
+
+    async def write() -> None:
+        async with turn:
+            try:
+                await transaction.settle()
+                written = _write(broker, version, request.acks, kept, transaction)
+            except Exception as error:
+                reply.fail(error)
+                return
+        await _finish(broker, request.acks, written)
+        reply.complete([codec.encode(version, written[0])])
+
+    broker.tasks.spawn(write(), "produce-transactional")
+    return reply if request.acks != 0 else None

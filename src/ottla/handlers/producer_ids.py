@@ -1,38 +1,62 @@
-"""InitProducerId (versions 0–5): an id and epoch for an idempotent producer.
+"""InitProducerId (versions 0 to 6): an id and epoch for a producer.
 
-Each call gives a fresh id with epoch 0, as Kafka does for producers without a transactional id. Version 3
-lets a producer name its current id and epoch to have the epoch bumped after an error; a fresh id serves the
-same purpose, since its sequences start anew. Producers with a transactional id are refused.
+Without a transactional id, each call gives a fresh id with epoch 0. With one, the id stays and its epoch is
+bumped: whoever had the epoch before is fenced, and a transaction it left open is aborted.
+
+v3 a producer names its id and epoch to go on after an error (KIP-360); without a transactional id a fresh one
+serves the same purpose · v4 knows PRODUCER_FENCED, earlier ones are told of their epoch · v6 transactions
+that are decided elsewhere (KIP-939)
 """
 
 from __future__ import annotations
 
-from kio.schema.errors import ErrorCode
+from datetime import timedelta
+
 from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
 from kio.schema.types import ProducerId
 from kio.static.primitive import i16
 
+from ottla.coordinator.transactions.commands import ProducerIdentity
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.wire.api import ApiKey
+from ottla.wire.errors import ErrorCode, InvalidRequest, KafkaError
+
+_FIRST_KNOWING_FENCED = 4
+_NOBODY = ProducerIdentity(-1, -1)
 
 
 @handles(ApiKey.INIT_PRODUCER_ID)
 async def init_producer_id(
     broker: Broker, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
-    if request.transactional_id is not None:
-        return InitProducerIdResponse(
-            throttle_time=NOT_THROTTLED,
-            error_code=ErrorCode.transactional_id_authorization_failed,
-            producer_id=ProducerId(-1),
-            producer_epoch=i16(-1),
-        )
+    code, identity = ErrorCode.none, _NOBODY
+    try:
+        identity = await _identity(broker, request)
+    except KafkaError as error:
+        code = error.code
+        if code is ErrorCode.producer_fenced and context.version < _FIRST_KNOWING_FENCED:
+            code = ErrorCode.invalid_producer_epoch
     return InitProducerIdResponse(
         throttle_time=NOT_THROTTLED,
-        error_code=ErrorCode.none,
-        producer_id=ProducerId(await broker.producer_ids.next_id()),
-        producer_epoch=i16(0),
+        error_code=code,
+        producer_id=ProducerId(identity.producer_id),
+        producer_epoch=i16(identity.epoch),
+    )
+
+
+async def _identity(broker: Broker, request: InitProducerIdRequest) -> ProducerIdentity:
+    known = ProducerIdentity(request.producer_id, request.producer_epoch)
+    if (known.producer_id == -1) != (known.epoch == -1):
+        raise InvalidRequest("a producer id and its epoch come together or not at all")
+    if request.transactional_id is None:
+        return ProducerIdentity(await broker.producer_ids.next_id(), 0)
+    return await broker.transactions.init_producer_id(
+        request.transactional_id,
+        request.transaction_timeout // timedelta(milliseconds=1),
+        None if known == _NOBODY else known,
+        two_phase_commit=request.enable2_pc,
+        keep_prepared=request.keep_prepared_txn,
     )

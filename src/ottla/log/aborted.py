@@ -22,6 +22,8 @@ class AbortedTransaction(NamedTuple):
     last_offset: int
     """Of the marker."""
     producer_id: int
+    last_stable_offset: int = -1
+    """Of the log right after the marker, where that is known."""
 
 
 def marker_type(batch: ReadableBuffer) -> int | None:

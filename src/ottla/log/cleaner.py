@@ -1,9 +1,10 @@
-"""Compaction in the background: one log at a time, the one with the largest share of uncompacted bytes first.
+"""Compaction in the background: the logs with the largest share of uncompacted bytes first.
 
-    choose · survey headers · fill the offset map · per group of segments: rewrite, sync, swap · checkpoint
+    choose · plan · in another process: find the last of each key, rewrite, sync · swap · checkpoint
 
-The swap happens on the event loop, between two requests; everything before it, away from it. How far each log
-is compacted is written down when a round is over: after a crash, the round begins again.
+The swap happens on the event loop, between two requests; everything before it, away from it. Small logs are
+compacted in a thread of the broker, because starting a process would cost more. How far each log is compacted
+is written down when a round is over: after a crash, the round begins again.
 """
 
 from __future__ import annotations
@@ -11,23 +12,31 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import assert_never
 
 from ottla.config import BrokerConfig
-from ottla.log.aborted import TransactionWalk
 from ottla.log.checkpoints import read_offsets, write_offsets
-from ottla.log.compaction import Rewriting, discard, fill_map, survey
+from ottla.log.compaction import CleanedGroup, Compacted, Plan, Source, compact
 from ottla.log.dirt import Dirt, dirt_of, grouped
 from ottla.log.log import PartitionLog
-from ottla.log.names import CLEANER_OFFSETS_FILE
-from ottla.log.offset_map import OffsetMap
-from ottla.log.pacing import Pace
+from ottla.log.names import CLEANED_SUFFIX, CLEANER_OFFSETS_FILE
+from ottla.log.pacing import Pace, ThreadJob
 from ottla.log.segment import Segment
 from ottla.log.types import TopicPartition
+from ottla.log.walk import BadBatch
 from ottla.records.compression import CorruptRecords
-from ottla.runtime import Runtime
+from ottla.runtime import Disk, Runtime
+from ottla.runtime.workers import Job
 from ottla.wire.errors import CorruptMessage
 
 log = logging.getLogger(__name__)
+
+# A process takes a fifth of a second to start, in which a thread has done this.
+IN_THREAD_BYTES_MAX = 4 * 1024 * 1024
+
+
+class Outdated(Exception):
+    """The log was cut off or deleted while it was being compacted."""
 
 
 class SwapFailed(RuntimeError):
@@ -50,9 +59,11 @@ class LogCleaner:
         self._cleaned: dict[TopicPartition, int] = {}
         """Up to where logs are compacted."""
         self._written: dict[str, dict[TopicPartition, int]] = {}
+        self._checkpoint_lock = asyncio.Lock()
         self.uncleanable: dict[TopicPartition, str] = {}
         """Partitions with damage that compaction must not copy, until the broker starts again."""
         self._hindered: dict[TopicPartition, str] = {}
+        self._in_work: set[TopicPartition] = set()
 
     # What is known of logs.
 
@@ -72,46 +83,53 @@ class LogCleaner:
             self._cleaned[partition] = offset
 
     async def write_checkpoints(self) -> None:
-        for directory, logs in self._logs_by_dir().items():
-            here = {found.topic_partition for found in logs}
-            offsets = {partition: offset for partition, offset in self._cleaned.items() if partition in here}
-            if self._written.get(directory, {}) != offsets:
-                path = f"{directory}/{CLEANER_OFFSETS_FILE}"
-                await self._runtime.offload.run(write_offsets, self._runtime.disk, path, offsets)
-                self._written[directory] = offsets
+        # Two at a time would write the same temporary file.
+        async with self._checkpoint_lock:
+            for directory, logs in self._logs_by_dir().items():
+                here = {found.topic_partition for found in logs}
+                offsets = {
+                    partition: offset for partition, offset in self._cleaned.items() if partition in here
+                }
+                if self._written.get(directory, {}) != offsets:
+                    path = f"{directory}/{CLEANER_OFFSETS_FILE}"
+                    await self._runtime.offload.run(write_offsets, self._runtime.disk, path, offsets)
+                    self._written[directory] = offsets
 
     # Working.
 
     async def run(self, high_watermark: Callable[[TopicPartition], int]) -> None:
-        while True:
-            config = self._config()
-            busy = config.boolean("log.cleaner.enable") and await self.clean_dirtiest(high_watermark)
-            # A pause of zero would never let anything else run.
-            await asyncio.sleep(0 if busy else max(config.integer("log.cleaner.backoff.ms"), 1) / 1000)
+        """Compact up to log.cleaner.threads logs at a time."""
+        # A dict for its order.
+        rounds: dict[asyncio.Task[bool], None] = {}
+        wait_until = 0.0
+        try:
+            while True:
+                config, now = self._config(), self._runtime.clock.monotonic()
+                enabled = config.boolean("log.cleaner.enable") and now >= wait_until
+                while enabled and len(rounds) < config.integer("log.cleaner.threads"):
+                    dirt = self._dirtiest(high_watermark)
+                    if dirt is None:
+                        break
+                    rounds[asyncio.create_task(self._clean_alone(dirt))] = None
+                # A pause of zero would never let anything else run.
+                pause_seconds = max(config.integer("log.cleaner.backoff.ms"), 1) / 1000
+                if not rounds:
+                    await asyncio.sleep(pause_seconds)
+                    continue
+                await asyncio.wait(rounds, timeout=pause_seconds, return_when=asyncio.FIRST_COMPLETED)
+                for task in [task for task in rounds if task.done()]:
+                    del rounds[task]
+                    if not task.result():
+                        wait_until = self._runtime.clock.monotonic() + pause_seconds
+        finally:
+            for task in rounds:
+                task.cancel()
+            await asyncio.gather(*rounds, return_exceptions=True)
 
     async def clean_dirtiest(self, high_watermark: Callable[[TopicPartition], int]) -> bool:
-        """Compact the log that needs it most; False when none does."""
+        """Compact the log that needs it most; False when none does, or it cannot be done now."""
         dirt = self._dirtiest(high_watermark)
-        if dirt is None:
-            return False
-        partition = dirt.log.topic_partition
-        # Recovery takes gaps in offsets for damage where nobody has written down that the log is on disk.
-        await dirt.log.flush(upto=dirt.end_offset)
-        await self._write_recovery_points()
-        try:
-            finished = await self._clean(dirt)
-        except (CorruptMessage, CorruptRecords) as error:
-            self.uncleanable[partition] = str(error)
-            log.error("%s will not be compacted until the broker starts again: %s", partition, error)
-            return True
-        except OSError as error:
-            # A full disk, or a log that was deleted meanwhile. The log itself is as it was.
-            if self._is_here(dirt.log) and self._hindered.get(partition) != str(error):
-                self._hindered[partition] = str(error)
-                log.error("%s could not be compacted and will be tried again: %s", partition, error)
-            return False
-        self._hindered.pop(partition, None)
-        return finished
+        return dirt is not None and await self._clean_alone(dirt)
 
     def _dirtiest(self, high_watermark: Callable[[TopicPartition], int]) -> Dirt | None:
         now_ms = self._runtime.clock.now_ms()
@@ -119,69 +137,164 @@ class LogCleaner:
         for logs in self._logs_by_dir().values():
             for candidate in logs:
                 partition = candidate.topic_partition
-                if candidate.config.cleanup_compact and partition not in self.uncleanable:
+                if (
+                    not candidate.config.cleanup_compact
+                    or partition in self.uncleanable
+                    or partition in self._in_work
+                ):
+                    continue
+                try:
                     dirt = dirt_of(
                         candidate, self._cleaned.get(partition, 0), high_watermark(partition), now_ms
                     )
-                    if dirt.is_due:
-                        due.append(dirt)
-        return max(due, key=lambda dirt: (dirt.overdue, dirt.ratio), default=None)
+                except BadBatch as error:
+                    self._give_up(partition, error)
+                    continue
+                if dirt.is_due:
+                    due.append(dirt)
+        found = max(due, key=lambda dirt: dirt.ratio, default=None)
+        if found is not None:
+            self._in_work.add(found.log.topic_partition)
+        return found
+
+    def _give_up(self, partition: TopicPartition, error: Exception) -> None:
+        self.uncleanable[partition] = str(error)
+        log.error("%s will not be compacted until the broker starts again: %s", partition, error)
+
+    async def _clean_alone(self, dirt: Dirt) -> bool:
+        try:
+            return await self._clean(dirt)
+        finally:
+            self._in_work.discard(dirt.log.topic_partition)
+
+    async def _clean(self, dirt: Dirt) -> bool:
+        cleaned_log, partition, end_before = dirt.log, dirt.log.topic_partition, dirt.log.next_offset
+        # Recovery takes gaps in offsets for damage where nobody has written down that the log is on disk.
+        await cleaned_log.flush(upto=dirt.end_offset)
+        await self._write_recovery_points()
+        groups = grouped(dirt)
+        plan = self._plan(dirt, groups)
+        try:
+            await self._compact(dirt, groups, plan)
+        except Outdated:
+            return False
+        except (CorruptMessage, CorruptRecords) as error:
+            # What was cut off while it was being read only looked damaged.
+            if self._is_here(cleaned_log) and cleaned_log.next_offset >= end_before:
+                self._give_up(partition, error)
+            return True
+        except OSError as error:
+            # A full disk, a dead worker, or a log that was deleted meanwhile. The log itself is as it was.
+            hindrance = f"{type(error).__name__} {error.errno}"
+            if self._is_here(cleaned_log) and self._hindered.get(partition) != hindrance:
+                self._hindered[partition] = hindrance
+                log.error("%s could not be compacted and will be tried again: %s", partition, error)
+            return False
+        finally:
+            await self._runtime.offload.run(_discard, self._runtime.disk, plan)
+        self._hindered.pop(partition, None)
+        return True
+
+    def _plan(self, dirt: Dirt, groups: Sequence[Sequence[Segment]]) -> Plan:
+        config, cleaned_log = self._config(), dirt.log
+        threads = max(config.integer("log.cleaner.threads"), 1)
+        return Plan(
+            partition=cleaned_log.topic_partition,
+            directory=cleaned_log.dir,
+            config=cleaned_log.config,
+            first_offset=dirt.first_offset,
+            end_offset=dirt.end_offset,
+            groups=tuple(tuple(map(_source, group)) for group in groups),
+            rest=tuple(map(_source, cleaned_log.segments.from_offset(dirt.end_offset))),
+            suffix=f".{self._runtime.random.getrandbits(64):016x}{CLEANED_SUFFIX}",
+            # Who becomes active from now on writes behind the end.
+            producers={
+                producer.producer_id: (producer.last_offset, producer.epoch)
+                for producer in cleaned_log.producers.active.values()
+            },
+            now_ms=self._runtime.clock.now_ms(),
+            map_bytes_max=config.integer("log.cleaner.dedupe.buffer.size") // threads,
+            load_factor=config.number("log.cleaner.io.buffer.load.factor"),
+            # One half for reading, one for writing.
+            chunk_bytes=max(config.integer("log.cleaner.io.buffer.size") // threads // 2, 1),
+        )
+
+    async def _compact(self, dirt: Dirt, groups: Sequence[Sequence[Segment]], plan: Plan) -> None:
+        clock, cleaned_log = self._runtime.clock, dirt.log
+        started = clock.monotonic()
+
+        async def on_result(result: CleanedGroup | Compacted) -> None:
+            match result:
+                case CleanedGroup():
+                    await self._swap(cleaned_log, groups[result.group], plan, result)
+                case Compacted():
+                    if not self._is_here(cleaned_log):
+                        raise Outdated
+                    self._cleaned[cleaned_log.topic_partition] = result.end_offset
+                    await self.write_checkpoints()
+                    log.info(
+                        "compacted %s up to offset %d: %d of %d bytes left, %d keys, %d ms",
+                        cleaned_log.topic_partition,
+                        result.end_offset,
+                        result.bytes_written,
+                        result.bytes_read,
+                        result.keys,
+                        (clock.monotonic() - started) * 1000,
+                    )
+                case _:
+                    assert_never(result)
+
+        await self._pace.run(await self._begin(dirt, plan), on_result)
+
+    async def _begin(self, dirt: Dirt, plan: Plan) -> Job:
+        workers = self._runtime.workers
+        if workers is None or dirt.clean_bytes + dirt.dirty_bytes <= IN_THREAD_BYTES_MAX:
+            return ThreadJob(self._runtime, compact(self._runtime.disk, plan))
+        return await workers.begin(compact, plan)
 
     def _is_here(self, wanted: PartitionLog) -> bool:
         return any(found is wanted for logs in self._logs_by_dir().values() for found in logs)
 
-    def _swap(self, cleaned_log: PartitionLog, group: Sequence[Segment], cleaned: Segment) -> bool:
+    async def _swap(
+        self, cleaned_log: PartitionLog, group: Sequence[Segment], plan: Plan, written: CleanedGroup
+    ) -> None:
+        cleaned = cleaned_log.begin_cleaned(group)
+        run, disk = self._runtime.offload.run, self._runtime.disk
+        await run(_adopt, disk, plan, cleaned, written)
         try:
-            return self._is_here(cleaned_log) and cleaned_log.replace(group, cleaned)
+            swapped = self._is_here(cleaned_log) and cleaned_log.replace(group, cleaned)
         except OSError as error:
             # Files are no longer what memory says; the next start completes the swap.
             raise SwapFailed(
                 f"{cleaned_log.topic_partition}: a compacted segment is half in place"
             ) from error
+        if not swapped:
+            raise Outdated
+        await run(disk.sync_dir, cleaned_log.dir)
 
-    async def _clean(self, dirt: Dirt) -> bool:
-        """False: the log was cut off or deleted in the meantime."""
-        config, disk, clock = self._config(), self._runtime.disk, self._runtime.clock
-        cleaned_log = dirt.log
-        partition = cleaned_log.topic_partition
-        started = clock.monotonic()
-        to_the_end = cleaned_log.segments.from_offset(dirt.first_offset)
-        known = await self._pace.run(survey(disk, dirt, [(segment, segment.size) for segment in to_the_end]))
-        chunk_bytes = max(config.integer("log.cleaner.io.buffer.size"), 1)
-        offsets = OffsetMap(
-            config.integer("log.cleaner.dedupe.buffer.size"),
-            config.number("log.cleaner.io.buffer.load.factor"),
-            known.records,
-        )
-        await self._pace.run(fill_map(disk, dirt, known, offsets, chunk_bytes))
-        walk = TransactionWalk(known.aborted)
-        rewriting = Rewriting(disk, dirt, offsets, walk, clock.now_ms(), chunk_bytes)
-        for group in grouped(dirt):
-            if group[0].base_offset > offsets.latest_offset:
-                break
-            producers = {
-                producer.producer_id: (producer.last_offset, producer.epoch)
-                for producer in cleaned_log.producers.active.values()
-            }
-            cleaned = cleaned_log.begin_cleaned(group)
-            try:
-                await self._pace.run(rewriting.rewrite(group, cleaned, producers))
-            except Exception:
-                await self._runtime.offload.run(discard, disk, cleaned)
-                raise
-            if not self._swap(cleaned_log, group, cleaned):
-                await self._runtime.offload.run(discard, disk, cleaned)
-                return False
-            await self._runtime.offload.run(disk.sync_dir, cleaned_log.dir)
-        self._cleaned[partition] = offsets.latest_offset + 1
-        await self.write_checkpoints()
-        log.info(
-            "compacted %s up to offset %d: %d of %d bytes left, %d keys, %d ms",
-            partition,
-            offsets.latest_offset + 1,
-            rewriting.bytes_written,
-            rewriting.bytes_read,
-            offsets.count,
-            (clock.monotonic() - started) * 1000,
-        )
-        return True
+
+def _source(segment: Segment) -> Source:
+    return Source(segment.path, segment.base_offset, segment.size)
+
+
+def _adopt(disk: Disk, plan: Plan, cleaned: Segment, written: CleanedGroup) -> None:
+    """Take over what the job has written."""
+    indexes = (cleaned.offsets.file.path, cleaned.times.file.path, cleaned.transactions.path)
+    for path in (*indexes, cleaned.path):
+        written_path = path.removesuffix(CLEANED_SUFFIX) + plan.suffix
+        if disk.exists(written_path):
+            disk.rename(written_path, path)
+    cleaned.size = written.size
+    cleaned.offsets.file.attach()
+    cleaned.times.file.attach()
+    cleaned.transactions.has_file = disk.exists(cleaned.transactions.path)
+    cleaned.transactions.attach(cleaned.base_offset)
+
+
+def _discard(disk: Disk, plan: Plan) -> None:
+    """Remove what was written and will not be used."""
+    if not disk.exists(plan.directory):
+        return
+    for name in disk.list_dir(plan.directory):
+        if name.endswith((plan.suffix, CLEANED_SUFFIX)):
+            disk.remove(f"{plan.directory}/{name}")

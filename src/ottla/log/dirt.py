@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ottla.config import LogConfig
 from ottla.config.key import LONG_MAX
 from ottla.log.index import OFFSET_ENTRY, TIME_ENTRY
 from ottla.log.log import PartitionLog
-from ottla.log.segment import RELATIVE_OFFSET_MAX, Segment
+from ottla.log.segment import NEVER, RELATIVE_OFFSET_MAX, Segment
 from ottla.log.walk import headers
 
 
@@ -20,8 +21,6 @@ class Dirt:
     """Compaction ends here, where a segment ends."""
     segments: tuple[Segment, ...]
     """All below the end, compacted or not."""
-    dirty_segments: tuple[Segment, ...]
-    """Those of them with something not compacted."""
     clean_bytes: int
     dirty_bytes: int
     overdue: bool
@@ -54,33 +53,39 @@ def dirt_of(log: PartitionLog, cleaned_offset: int, readable_offset: int, now_ms
         bound = min(bound, unstable)
     end = log.segments[0].base_offset
     segments: list[Segment] = []
-    dirty: list[Segment] = []
     clean_bytes = dirty_bytes = 0
+    earliest = NEVER
+    is_open = True
     for index, segment in enumerate(log.segments):
+        if segment is log.segments.active:
+            break
         segment_end = log.segments.end_of(index, log.next_offset)
         is_dirty = segment_end > first
-        if segment_end > bound or segment is log.segments.active:
-            break
-        if is_dirty:
-            if segment.largest_timestamp > now_ms - config.min_compaction_lag_ms:
-                break
-            dirty_bytes += segment.size
-            dirty.append(segment)
-        else:
-            clean_bytes += segment.size
-        segments.append(segment)
-        end = segment_end
-    lag_ms = config.max_compaction_lag_ms
-    oldest = next((segment for segment in dirty if segment.size), None)
-    overdue = oldest is not None and lag_ms < LONG_MAX and now_ms - _first_timestamp(oldest) > lag_ms
-    return Dirt(log, first, end, tuple(segments), tuple(dirty), clean_bytes, dirty_bytes, overdue)
+        if is_dirty and config.max_compaction_lag_ms < LONG_MAX:
+            earliest = min(earliest, _first_timestamp(segment))
+        is_open = is_open and segment_end <= bound and not (is_dirty and _is_young(segment, config, now_ms))
+        if is_open:
+            # One that is compacted in part counts as both, as in Apache Kafka.
+            clean_bytes += segment.size if segment.base_offset < first else 0
+            dirty_bytes += segment.size if is_dirty else 0
+            segments.append(segment)
+            end = segment_end
+    overdue = earliest < now_ms - config.max_compaction_lag_ms
+    return Dirt(log, first, end, tuple(segments), clean_bytes, dirty_bytes, overdue)
+
+
+def _is_young(segment: Segment, config: LogConfig, now_ms: int) -> bool:
+    lag_ms = config.min_compaction_lag_ms
+    return lag_ms > 0 and segment.largest_timestamp > now_ms - lag_ms
 
 
 def _first_timestamp(segment: Segment) -> int:
-    """Kept once read: the first batch of a segment at rest does not change."""
+    """NEVER where there is none. Kept once read: the first batch of a segment at rest does not change."""
     if segment.first_timestamp < 0:
+        if not segment.size:
+            return NEVER
         segment.set_first_timestamp(next(headers(segment.file, 0, segment.size))[1].max_timestamp)
-    return segment.first_timestamp
+    return segment.first_timestamp if segment.first_timestamp > 0 else NEVER
 
 
 def grouped(dirt: Dirt) -> list[list[Segment]]:

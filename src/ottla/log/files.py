@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 class LogFiles:
     __slots__ = (
         "_flush_lock",
-        "_now_ms",
         "_open_segments",
         "_removal",
         "_runtime",
@@ -53,7 +52,9 @@ class LogFiles:
         "dir",
         "epochs",
         "flushed_ms",
+        "has_aborted",
         "next_offset",
+        "now_ms",
         "producers",
         "recovery_point",
         "segments",
@@ -83,7 +84,7 @@ class LogFiles:
         settled: bool,
     ) -> None:
         self._runtime = runtime
-        self._now_ms = runtime.clock.now_ms
+        self.now_ms = runtime.clock.now_ms
         self._snapshots = snapshots
         self._open_segments = open_segments
         self._removal = removal
@@ -103,6 +104,8 @@ class LogFiles:
         """Everything below is on disk for certain."""
         self.epochs = epochs
         self.producers = producers
+        self.has_aborted = any(segment.transactions.count for segment in segments)
+        """Some segment may have aborted transactions in its index."""
         self.update_config(config)
 
     def update_config(self, config: LogConfig) -> None:
@@ -116,7 +119,7 @@ class LogFiles:
     def _roll_if_due(self, size: int, base_offset: int, next_offset: int, timestamp: int) -> Segment:
         """The segment to append to: a new one if the active one has no room or has been open long enough."""
         active = self.segments.active
-        if active.is_due_to_roll(size, next_offset, timestamp, self._now_ms()):
+        if active.is_due_to_roll(size, next_offset, timestamp, self.now_ms()):
             return self.roll(base_offset)
         return active
 
@@ -131,7 +134,7 @@ class LogFiles:
         segment = new_segment(self._runtime, self.dir, self.topic_partition, base_offset, self.config)
         segment.create()
         snapshot = self._snapshots.take(base_offset, self.producers.active.values(), sync=False)
-        self._unsynced.paths += [sealed.offsets.file.path, sealed.times.file.path, snapshot]
+        self._unsynced.paths += [*sealed.index_paths, snapshot]
         self._unsynced.dirs.append(self.dir)
         # Its records may be on disk, but its indexes are not: only a flush may pass the end of a segment.
         self.recovery_point = min(self.recovery_point, base_offset - 1)
@@ -152,7 +155,7 @@ class LogFiles:
         unflushed = self.next_offset - self.recovery_point
         return unflushed > 0 and (
             unflushed >= self.config.flush_messages
-            or self._now_ms() - self.flushed_ms >= self.config.flush_ms
+            or self.now_ms() - self.flushed_ms >= self.config.flush_ms
         )
 
     @property
@@ -203,7 +206,7 @@ class LogFiles:
             if sealed_end is not None and end_offset >= sealed_end:
                 end_offset = sealed_end - 1
             self.recovery_point = max(self.recovery_point, end_offset)
-        self.flushed_ms = self._now_ms()
+        self.flushed_ms = self.now_ms()
 
     def _stale_epochs(self) -> list[tuple[str, bytes]]:
         if not self.epochs.dirty:
@@ -217,7 +220,7 @@ class LogFiles:
             active = self.segments.active
             active.seal()
             others = self._unsynced.take()
-            others.paths += [active.offsets.file.path, active.times.file.path]
+            others.paths += active.index_paths
             if self.next_offset > self.segments[0].base_offset:
                 others.paths.append(
                     self._snapshots.take(self.next_offset, self.producers.active.values(), sync=False)
@@ -355,7 +358,7 @@ class LogFiles:
         disk = self._runtime.disk
         # Were the names to come back after a crash, old records would stand behind newer ones.
         self._unsynced.dirs.append(self.dir)
-        due_ms = self._now_ms() + self.config.file_delete_delay_ms
+        due_ms = self.now_ms() + self.config.file_delete_delay_ms
         for segment in deleted:
             self._open_segments.forget(segment)
             segment.release()

@@ -11,12 +11,15 @@ import struct
 from crc32c import crc32c
 
 from ottla.config import LogConfig
+from ottla.log.committed import aborted_between, end_of
 from ottla.log.files import LogFiles
 from ottla.log.incoming import replicated, restamped
-from ottla.log.producers import ProducerBatch, last_sequence, marker_coordinator_epoch
+from ottla.log.producers import ProducerBatch, last_sequence
 from ottla.log.refusals import check_timestamp, may_append, refuse, require_keys
+from ottla.log.segment import Segment
 from ottla.log.timestamps import first_at_or_after, largest
 from ottla.log.types import AppendResult, TimestampOffset
+from ottla.log.verification import Verification
 from ottla.records import compression
 from ottla.records.batch import (
     ATTRIBUTES_AT,
@@ -28,7 +31,8 @@ from ottla.records.batch import (
     MAGIC_AT,
 )
 from ottla.records.compression import CODEC_MAX, CorruptRecords
-from ottla.records.recompression import CODECS, recompressed
+from ottla.records.markers import read_marker
+from ottla.records.recompression import CODECS, is_slow, recompressed
 from ottla.runtime.disk import ReadableBuffer
 from ottla.wire.errors import CorruptMessage, OffsetOutOfRange, RecordListTooLarge, StorageError
 
@@ -37,30 +41,38 @@ _LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
 
 
 class PartitionLog(LogFiles):
-    __slots__ = ("_append_time", "_codec", "_keys_required")
+    __slots__ = ("_append_time", "_codec", "_keys_required", "recompresses")
 
     def update_config(self, config: LogConfig) -> None:
         super().update_config(config)
         self._append_time = config.message_timestamp_type == "LogAppendTime"
         self._keys_required = config.cleanup_compact
         self._codec = CODECS[config.compression_type]
+        self.recompresses = self._codec >= 0
+        """Batches in other codecs than the topic's are put into that."""
 
     # Writing.
 
     def append(  # noqa: PLR0912 - a call per branch would cost what this path may not
-        self, records: ReadableBuffer, leader_epoch: int, *, trusted: bool = False
+        self,
+        records: ReadableBuffer,
+        leader_epoch: int,
+        trusted: bool = False,
+        transaction: Verification | None = None,
+        transaction_version: int = 0,
     ) -> AppendResult:
         """Append whole batches as their leader: all of them, or none and a KafkaError.
 
         `trusted` is for what the broker itself writes: it may contain transaction markers, carries no
-        sequence numbers and needs no look at its keys.
+        sequence numbers and needs no look at its keys. `transaction` is for a request that names a
+        transactional id, `transaction_version` for a marker.
         """
         # The innermost loop of the broker. A header is unpacked into local names and integers are compared;
         # what is wrong with a batch is worked out elsewhere, once something is.
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         config = self.config
         if self._codec >= 0 and not trusted:
-            records = self._recompressed(records)
+            records = self.recompressed(records)
         offset = base_offset = self.next_offset
         newest = -1
         buffers: list[ReadableBuffer] = []
@@ -95,9 +107,13 @@ class PartitionLog(LogFiles):
                 or delta < 0
                 or count != delta + 1
                 or given_offset
-                or (not 0 <= attributes <= CODEC_MAX and not may_append(attributes, trusted))
+                or (
+                    not 0 <= attributes <= CODEC_MAX
+                    and not may_append(attributes, trusted, transactional=transaction is not None)
+                )
             ):
-                refuse(self.topic_partition, records, at, config)
+                named = trusted or transaction is not None
+                refuse(self.topic_partition, records, at, config, transactional=named)
             if crc32c(records[at + ATTRIBUTES_AT : stop]) != crc:
                 raise CorruptMessage(f"{self.topic_partition}: the CRC of a batch does not match its records")
             if self._keys_required and not trusted:
@@ -124,9 +140,11 @@ class PartitionLog(LogFiles):
                     offset + delta,
                     timestamp,
                     attributes,
-                    marker_coordinator_epoch(records[at:stop]) if attributes & CONTROL else -1,
+                    read_marker(records[at:stop]) if attributes & CONTROL else None,
                 )
-                repeated = self.producers.admit(batch, of_producers, trusted=trusted)
+                repeated = self.producers.admit(
+                    batch, of_producers, trusted, transaction, transaction_version
+                )
                 if repeated is not None:
                     return self._answer_again(repeated)
                 of_producers.append(batch)
@@ -156,16 +174,25 @@ class PartitionLog(LogFiles):
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base_offset)
         for batch in of_producers:
+            if batch.marker is not None:
+                self._index_if_aborted(batch, segment)
             self.producers.apply(batch)
         return AppendResult(
             base_offset, offset - 1, now_ms if self._append_time else -1, self.start_offset, False
         )
 
-    def _recompressed(self, records: ReadableBuffer) -> ReadableBuffer:
+    def is_slow_to_recompress(self, records: ReadableBuffer) -> bool:
+        """Whether another thread should do this first: the event loop would be held up."""
+        return self._codec >= 0 and is_slow(records, self._codec)
+
+    def recompressed(self, records: ReadableBuffer) -> ReadableBuffer:
+        """In the codec of the topic. May run in another thread. Raises CorruptMessage."""
         config, level = self.config, None
         match self._codec:
             case compression.GZIP if config.compression_gzip_level > 0:
                 level = config.compression_gzip_level
+            case compression.LZ4:
+                level = config.compression_lz4_level
             case compression.ZSTD:
                 level = config.compression_zstd_level
         try:
@@ -188,6 +215,17 @@ class PartitionLog(LogFiles):
             f"{self.topic_partition}: cannot write to {self.dir}: {error.strerror}; check the disk"
         )
 
+    def _index_if_aborted(self, batch: ProducerBatch, segment: Segment) -> None:
+        """Before the marker has any effect: should this fail, the transaction stays open and hides its
+        records until the marker is written once more or the log is opened again."""
+        aborted = self.producers.aborted_by(batch)
+        if aborted is not None:
+            try:
+                segment.transactions.append(aborted)
+            except OSError as error:
+                raise self._cannot_write(error) from error
+            self.has_aborted = True
+
     def append_batches(self, records: ReadableBuffer) -> AppendResult:
         """Append batches whose offsets and leader epochs are set: a follower's, or the metadata log's.
 
@@ -206,6 +244,8 @@ class PartitionLog(LogFiles):
             for epoch, offset in epochs:
                 self.epochs.assign(epoch, offset)
             for batch in of_producers:
+                if batch.marker is not None:
+                    self._index_if_aborted(batch, segment)
                 self.producers.apply(batch)
         return AppendResult(base_offset, next_offset - 1, -1, self.start_offset, False)
 
@@ -239,6 +279,18 @@ class PartitionLog(LogFiles):
             if data or upto <= end_offset or segment.locate(offset) < segment.size:
                 return data
         return b""
+
+    def aborted_transactions(self, fetch_offset: int, upto: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of those with anything between the offsets, for whoever reads there."""
+        if not self.has_aborted:
+            return []
+        return aborted_between(self.segments, fetch_offset, upto)
+
+    def aborted_in(self, fetch_offset: int, data: ReadableBuffer) -> list[tuple[int, int]]:
+        """The same for what `read` has just given."""
+        if not self.has_aborted or not data:
+            return []
+        return self.aborted_transactions(fetch_offset, end_of(self.segments, data))
 
     def offset_for_timestamp(self, timestamp_ms: int, upto: int) -> TimestampOffset | None:
         """The first record below `upto` with at least this timestamp."""

@@ -60,8 +60,9 @@ class LogManager:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._open_segments = OpenSegments()
         self._removal = DelayedRemoval(runtime.disk)
+        self._checkpoint_lock = asyncio.Lock()
         self.cleaner = LogCleaner(runtime, lambda: self.config, self.logs_by_dir, self.write_checkpoints)
-        self.scrubber = Scrubber(runtime, lambda: self.config, lambda: tuple(self._logs.values()))
+        self.scrubber = Scrubber(runtime, lambda: self.config, self.logs_by_dir)
 
     # The logs.
 
@@ -156,6 +157,8 @@ class LogManager:
             self._open_dir(directory, config_of)
             self._lower_checkpoint(directory)
             self.cleaner.load(directory.path)
+        # A snapshot may be older than producers are remembered.
+        self._forget_idle_producers()
         elapsed_ms = (self._runtime.clock.monotonic() - started) * 1000
         log.info("opened %d logs in %d ms", len(self._logs), elapsed_ms)
 
@@ -271,8 +274,10 @@ class LogManager:
             await asyncio.sleep(0)
 
     async def write_checkpoints(self) -> None:
-        for directory in list(self._dirs):
-            await self._write_checkpoints(directory)
+        # Two at a time would write the same temporary file.
+        async with self._checkpoint_lock:
+            for directory in list(self._dirs):
+                await self._write_checkpoints(directory)
 
     async def _write_checkpoints(self, directory: LogDir) -> None:
         recovery_points = {partition: found.checkpoint_offset for partition, found in directory.logs.items()}
@@ -289,7 +294,9 @@ class LogManager:
                 directory.written[name] = offsets
 
     async def _expire_producers(self) -> None:
+        self._forget_idle_producers()
+
+    def _forget_idle_producers(self) -> None:
         idle_since_ms = self._runtime.clock.now_ms() - self.config.integer("producer.id.expiration.ms")
         for partition_log in self._logs.values():
-            if partition_log.producers.active:
-                partition_log.producers.expire(idle_since_ms)
+            partition_log.producers.expire(idle_since_ms)

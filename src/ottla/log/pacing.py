@@ -1,33 +1,53 @@
-"""Long work of the background, done in slices: away from the event loop, never for long, at a bounded rate.
+"""Long work of the background, done in slices: away from the event loop, at a bounded rate.
 
 Threads of one interpreter take turns. A slice of half a millisecond is what a request may have to wait for; a
-thread that computed on would hold it up for as long as the interpreter lets it, ten times that.
+thread that computed on would hold it up for as long as the interpreter lets it, ten times that. Another
+process takes no turns, and is asked for larger slices.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from ottla.runtime import Runtime
-
-T = TypeVar("T")
+from ottla.runtime.workers import Job, Slice, Steps, take_slice
 
 SLICE_SECONDS = 0.0005
+_SLICE_BYTES_MIN = 64 * 1024
+_SLICE_BYTES_MAX = 16 * 1024 * 1024
 # Simulated time stands still while code runs: then this ends a slice.
-_SLICE_BYTES = 1024 * 1024
+_THREAD_SLICE_BYTES_MAX = 1024 * 1024
 _BURST_SECONDS = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class _Done(Generic[T]):
-    value: T
+class ThreadJob:
+    """A job in another thread of this process."""
+
+    def __init__(self, runtime: Runtime, steps: Steps) -> None:
+        self._runtime = runtime
+        self._steps = steps
+
+    async def advance(self, bytes_max: int) -> Slice:
+        return await self._runtime.offload.run(
+            take_slice,
+            self._steps,
+            self._runtime.clock.monotonic,
+            SLICE_SECONDS,
+            min(bytes_max, _THREAD_SLICE_BYTES_MAX),
+        )
+
+    async def close(self) -> None:
+        """It goes on no further when nobody asks."""
+
+
+async def _ignore(_: Any) -> None:
+    """For jobs without results."""
 
 
 class Pace:
-    """Runs generators that yield the bytes they have read and written since the last time."""
+    """Lets jobs go on as fast as the rate allows, all of them together."""
 
     def __init__(self, runtime: Runtime, bytes_per_second: Callable[[], float]) -> None:
         self._runtime = runtime
@@ -35,23 +55,19 @@ class Pace:
         self._debt_seconds = 0.0
         self._paid_at = runtime.clock.monotonic()
 
-    async def run(self, steps: Generator[int, None, T]) -> T:
-        while True:
-            bytes_done, done = await self._runtime.offload.run(self._slice, steps)
-            await self._rest(bytes_done)
-            if done is not None:
-                return done.value
-
-    def _slice(self, steps: Generator[int, None, T]) -> tuple[int, _Done[T] | None]:
-        monotonic = self._runtime.clock.monotonic
-        until = monotonic() + SLICE_SECONDS
-        bytes_done = 0
+    async def run(self, job: Job, on_result: Callable[[Any], Awaitable[None]] = _ignore) -> None:
+        """Results are handed over in their order, one after the other; an exception there ends the job."""
         try:
-            while bytes_done < _SLICE_BYTES and monotonic() < until:
-                bytes_done += next(steps)
-        except StopIteration as end:
-            return bytes_done, _Done(end.value)
-        return bytes_done, None
+            ended = False
+            while not ended:
+                wanted = self._bytes_per_second() * _BURST_SECONDS / 2
+                bytes_max = int(min(max(wanted, _SLICE_BYTES_MIN), _SLICE_BYTES_MAX))
+                bytes_done, results, ended = await job.advance(bytes_max)
+                for result in results:
+                    await on_result(result)
+                await self._rest(bytes_done)
+        finally:
+            await job.close()
 
     async def _rest(self, bytes_done: int) -> None:
         now = self._runtime.clock.monotonic()

@@ -26,6 +26,7 @@ from ottla.log.names import (
     PARTITION_METADATA_FILE,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     offset_in_name,
     segment_path,
 )
@@ -96,6 +97,8 @@ class _Opening:
         self._config = config
         self._unsynced = Unsynced()
         self._scan = _Scan()
+        self._reindex_from: int | None = None
+        """From the segment that begins here on, the indexes of aborted transactions are made again."""
 
     def open(
         self,
@@ -112,6 +115,9 @@ class _Opening:
         self._complete_swaps()
         names = self._remove_leftovers(self._disk.list_dir(self._directory))
         segments = [self._find_segment(base) for base in _offsets(names, LOG_SUFFIX)]
+        with_aborted = set(_offsets(names, TRANSACTION_INDEX_SUFFIX))
+        for segment in segments:
+            segment.transactions.has_file = segment.base_offset in with_aborted
         snapshots = SnapshotFiles(self._disk, self._directory, _offsets(names, SNAPSHOT_SUFFIX))
         epochs = read_leader_epochs(self._disk, f"{self._directory}/{LEADER_EPOCHS_FILE}")
         clean = clean or not segments
@@ -143,12 +149,17 @@ class _Opening:
         epochs.truncate_from_start(start_offset)
         for offset in [other for other in snapshots.offsets if other > next_offset]:
             snapshots.remove(offset)
-        if clean and not snapshots.offsets:
+        if clean and not snapshots.offsets and self._reindex_from is None:
             producers = ProducerStates(self._partition)
         else:
             # Batches just scanned need not be looked at again if no idempotent producer wrote them.
             end_offset = next_offset if clean else max(self._scan.producers_end, scanned_from)
-            producers = load_producers(self._partition, snapshots, segments, end_offset)
+            producers = load_producers(
+                self._partition, snapshots, segments, end_offset, reindex_from=self._reindex_from
+            )
+            for segment in segments:
+                if self._reindex_from is not None and segment.base_offset >= self._reindex_from:
+                    self._unsynced.paths += segment.index_paths
         snapshots.keep_only([*(segment.base_offset for segment in segments), *snapshots.offsets[-1:]])
         if not clean:
             log.info(
@@ -292,6 +303,7 @@ class _Opening:
         next_offset = segment.base_offset
         problem: BadBatch | None = None
         segment.reset()
+        segment.transactions.reset()
         try:
             for position, header, intact in checked_batches(segment.file, 0, limit, segment.base_offset):
                 last_offset = header.last_offset
@@ -314,6 +326,8 @@ class _Opening:
                 next_offset = last_offset + 1
                 if header.producer_id >= 0:
                     self._scan.producers_end = next_offset
+                    if header.is_control:
+                        self._reindex(segment.base_offset)
         except BadBatch as error:
             problem = error
         if problem is not None:
@@ -323,12 +337,19 @@ class _Opening:
             segment.file.truncate(segment.size)
             self._unsynced.paths.append(segment.path)
         segment.seal()
-        self._unsynced.paths += [segment.offsets.file.path, segment.times.file.path]
+        self._unsynced.paths += segment.index_paths
         return next_offset, problem is None
+
+    def _reindex(self, base_offset: int) -> None:
+        if self._reindex_from is None or base_offset < self._reindex_from:
+            self._reindex_from = base_offset
 
     def _attach_indexes(self, segment: Segment) -> None:
         """Use the index files of a segment at rest if they can be right; else make them again."""
         offsets, times = segment.offsets.file, segment.times.file
+        if not segment.transactions.attach(segment.base_offset):
+            log.warning("%s is damaged and is made again", segment.transactions.path)
+            self._reindex(segment.base_offset)
         attached = offsets.attach() and times.attach()
         if attached and (not offsets.count or offsets.entry(offsets.count - 1)[1] < segment.size):
             return
@@ -344,7 +365,7 @@ class _Opening:
             log.error("%s: offsets behind the damage cannot be found by index: %s", segment.path, error)
         segment.size = limit
         segment.seal()
-        self._unsynced.paths += [segment.offsets.file.path, segment.times.file.path]
+        self._unsynced.paths += segment.index_paths
 
 
 def _offsets(names: list[str], suffix: str) -> list[int]:

@@ -15,6 +15,7 @@ from ottla.records.batch import (
     MAGIC,
     MAGIC_AT,
     NO_TIMESTAMP,
+    TRANSACTIONAL,
     read_header,
 )
 from ottla.records.compression import CODEC_MAX, CorruptRecords
@@ -25,13 +26,21 @@ from ottla.wire.errors import (
     InvalidRecord,
     InvalidTimestamp,
     RecordTooLarge,
+    TransactionalIdAuthorizationFailed,
     UnsupportedCompressionType,
     UnsupportedForMessageFormat,
 )
 
 
-def refuse(partition: TopicPartition, records: ReadableBuffer, at: int, config: LogConfig) -> NoReturn:
-    """Say what is wrong with the batch at `at`."""
+def refuse(
+    partition: TopicPartition,
+    records: ReadableBuffer,
+    at: int,
+    config: LogConfig,
+    *,
+    transactional: bool = False,
+) -> NoReturn:
+    """Say what is wrong with the batch at `at`. `transactional`: the request has a transactional id."""
     left = len(records) - at
     if not records:
         raise InvalidRecord(f"{partition}: no record batch was sent")
@@ -57,6 +66,10 @@ def refuse(partition: TopicPartition, records: ReadableBuffer, at: int, config: 
         raise UnsupportedCompressionType(f"{partition}: compression codec {header.codec} does not exist")
     if header.is_control:
         raise InvalidRecord(f"{partition}: clients may not write control batches")
+    if header.is_transactional and not transactional:
+        raise TransactionalIdAuthorizationFailed(
+            f"{partition}: the records are part of a transaction, but the request names no transactional id"
+        )
     if header.attributes & LOG_APPEND_TIME:
         raise InvalidTimestamp(f"{partition}: producers may not set the timestamp type to LogAppendTime")
     if header.base_offset != 0:
@@ -67,9 +80,10 @@ def refuse(partition: TopicPartition, records: ReadableBuffer, at: int, config: 
     )
 
 
-def may_append(attributes: int, trusted: bool) -> bool:
+def may_append(attributes: int, trusted: bool, *, transactional: bool) -> bool:
     """Whether a batch may have such attributes. Bits without a meaning pass, as in Apache Kafka."""
-    return attributes & CODEC_MASK <= CODEC_MAX and (trusted or not attributes & (CONTROL | LOG_APPEND_TIME))
+    reserved = CONTROL | LOG_APPEND_TIME if transactional else CONTROL | LOG_APPEND_TIME | TRANSACTIONAL
+    return attributes & CODEC_MASK <= CODEC_MAX and (trusted or not attributes & reserved)
 
 
 def check_timestamp(partition: TopicPartition, timestamp: int, now_ms: int, config: LogConfig) -> None:

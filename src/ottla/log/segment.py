@@ -8,7 +8,14 @@ from collections.abc import Sequence
 
 from ottla.config import LogConfig
 from ottla.log.index import OFFSET_ENTRY, TIME_ENTRY, WAITING_MAX, OffsetIndex, TimeIndex
-from ottla.log.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_path
+from ottla.log.names import (
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_path,
+)
+from ottla.log.txn_index import TransactionIndex
 from ottla.log.types import TopicPartition
 from ottla.log.walk import BadBatch, headers, position_of, whole_batches
 from ottla.records.batch import NO_TIMESTAMP
@@ -73,6 +80,7 @@ class Segment:
         "roll_timestamp",
         "size",
         "times",
+        "transactions",
         "write_due",
     )
 
@@ -112,6 +120,9 @@ class Segment:
         self.index_full = False
         self.offsets = OffsetIndex(disk, segment_path(directory, base_offset, OFFSET_INDEX_SUFFIX + suffix))
         self.times = TimeIndex(disk, segment_path(directory, base_offset, TIME_INDEX_SUFFIX + suffix))
+        self.transactions = TransactionIndex(
+            disk, segment_path(directory, base_offset, TRANSACTION_INDEX_SUFFIX + suffix)
+        )
         self.configure(config)
 
     def configure(self, config: LogConfig) -> None:
@@ -236,6 +247,7 @@ class Segment:
         """Cut the file at `position`, where the first batch at or after `offset` begins."""
         self.offsets.truncate(offset - self.base_offset)
         self.times.truncate(offset - self.base_offset)
+        self.transactions.truncate(offset)
         self.file.truncate(position)
         self.size = position
         self._ends.clear()
@@ -340,11 +352,19 @@ class Segment:
 
     # Files.
 
+    @property
+    def index_paths(self) -> list[str]:
+        """Of the index files there are."""
+        paths = [self.offsets.file.path, self.times.file.path]
+        return [*paths, self.transactions.path] if self.transactions.has_file else paths
+
     def rename(self, old_suffix: str, new_suffix: str) -> None:
         """The log comes last: where it has the new name, all have."""
         offsets, times = self.offsets.file, self.times.file
         offsets.path = self._renamed(offsets.path, old_suffix, new_suffix)
         times.path = self._renamed(times.path, old_suffix, new_suffix)
+        if self.transactions.has_file:
+            self.transactions.path = self._renamed(self.transactions.path, old_suffix, new_suffix)
         self.path = self._renamed(self.path, old_suffix, new_suffix)
 
     def _renamed(self, path: str, old_suffix: str, new_suffix: str) -> str:
@@ -367,6 +387,7 @@ class Segment:
         self._ends.clear()
         self.offsets.file.forget()
         self.times.file.forget()
+        self.transactions.forget()
         self._release_wanted = self._pins > 0
         if self._file is not None and not self._pins:
             self._file.close()

@@ -11,6 +11,8 @@ from kio.static.primitive import i16
 
 from ottla.metadata.records import (
     BOOL,
+    BYTES,
+    FLOAT64,
     INT8,
     INT32,
     INT64,
@@ -18,6 +20,7 @@ from ottla.metadata.records import (
     UUIDS,
     Endpoint,
     MetadataRecord,
+    Nested,
     RecordType,
     SupportedFeature,
 )
@@ -47,7 +50,7 @@ class UnfenceBrokerRecord(MetadataRecord):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistrationChangeRecord(MetadataRecord):
     API_KEY: ClassVar[RecordType] = RecordType.BROKER_REGISTRATION_CHANGE
-    VERSIONS: ClassVar[range] = range(3)
+    VERSIONS: ClassVar[range] = range(4)
     __version__: ClassVar[i16] = i16(2)
     broker_id: int = field(metadata=INT32)
     broker_epoch: int = field(metadata=INT64)
@@ -55,6 +58,8 @@ class BrokerRegistrationChangeRecord(MetadataRecord):
     """1 fences, -1 unfences, 0 changes nothing."""
     in_controlled_shutdown: int = field(metadata=INT8 | {"tag": 1}, default=0)
     log_dirs: tuple[UUID, ...] = field(metadata=UUIDS | {"tag": 2}, default=())
+    cordoned_log_dirs: tuple[UUID, ...] | None = field(metadata=UUIDS | {"tag": 3}, default=None)
+    """Since version 3."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +101,91 @@ class ClearElrRecord(MetadataRecord):
     """Empty for all topics."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterControllerRecord(MetadataRecord):
+    API_KEY: ClassVar[RecordType] = RecordType.UNREGISTER_CONTROLLER
+    controller_id: int = field(metadata=INT32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZkMigrationStateRecord(MetadataRecord):
+    API_KEY: ClassVar[RecordType] = RecordType.ZK_MIGRATION_STATE
+    zk_migration_state: int = field(metadata=INT8)
+
+
+# From here on: what an image has no place for. Tools show these records; `MetadataImage` refuses them.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessControlEntryRecord(MetadataRecord):
+    API_KEY: ClassVar[RecordType] = RecordType.ACCESS_CONTROL_ENTRY
+    id: UUID = field(metadata=UUIDS)
+    resource_type: int = field(metadata=INT8)
+    resource_name: str = field(metadata=STRING)
+    pattern_type: int = field(metadata=INT8)
+    principal: str = field(metadata=STRING)
+    host: str = field(metadata=STRING)
+    operation: int = field(metadata=INT8)
+    permission_type: int = field(metadata=INT8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveAccessControlEntryRecord(MetadataRecord):
+    API_KEY: ClassVar[RecordType] = RecordType.REMOVE_ACCESS_CONTROL_ENTRY
+    id: UUID = field(metadata=UUIDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaEntity(Nested):
+    entity_type: str = field(metadata=STRING)
+    entity_name: str | None = field(metadata=STRING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientQuotaRecord(MetadataRecord):
+    API_KEY: ClassVar[RecordType] = RecordType.CLIENT_QUOTA
+    entity: tuple[QuotaEntity, ...]
+    key: str = field(metadata=STRING)
+    value: float = field(metadata=FLOAT64)
+    remove: bool = field(metadata=BOOL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserScramCredentialRecord(MetadataRecord):
+    API_KEY: ClassVar[RecordType] = RecordType.USER_SCRAM_CREDENTIAL
+    name: str = field(metadata=STRING)
+    mechanism: int = field(metadata=INT8)
+    salt: bytes = field(metadata=BYTES)
+    stored_key: bytes = field(metadata=BYTES)
+    server_key: bytes = field(metadata=BYTES)
+    iterations: int = field(metadata=INT32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveUserScramCredentialRecord(MetadataRecord):
+    API_KEY: ClassVar[RecordType] = RecordType.REMOVE_USER_SCRAM_CREDENTIAL
+    name: str = field(metadata=STRING)
+    mechanism: int = field(metadata=INT8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegationTokenRecord(MetadataRecord):
+    API_KEY: ClassVar[RecordType] = RecordType.DELEGATION_TOKEN
+    owner: str = field(metadata=STRING)
+    requester: str = field(metadata=STRING)
+    renewers: tuple[str, ...] = field(metadata=STRING)
+    issue_timestamp: int = field(metadata=INT64)
+    max_timestamp: int = field(metadata=INT64)
+    expiration_timestamp: int = field(metadata=INT64)
+    token_id: str = field(metadata=STRING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveDelegationTokenRecord(MetadataRecord):
+    API_KEY: ClassVar[RecordType] = RecordType.REMOVE_DELEGATION_TOKEN
+    token_id: str = field(metadata=STRING)
+
+
 FOREIGN_TYPES: dict[int, type[MetadataRecord]] = {
     record_type.API_KEY: record_type
     for record_type in (
@@ -109,5 +199,14 @@ FOREIGN_TYPES: dict[int, type[MetadataRecord]] = {
         AbortTransactionRecord,
         RegisterControllerRecord,
         ClearElrRecord,
+        UnregisterControllerRecord,
+        ZkMigrationStateRecord,
+        AccessControlEntryRecord,
+        RemoveAccessControlEntryRecord,
+        ClientQuotaRecord,
+        UserScramCredentialRecord,
+        RemoveUserScramCredentialRecord,
+        DelegationTokenRecord,
+        RemoveDelegationTokenRecord,
     )
 }

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         RegisterControllerRecord,
         UnfenceBrokerRecord,
         UnregisterBrokerRecord,
+        UnregisterControllerRecord,
     )
 
 
@@ -142,6 +143,11 @@ class MetadataImage:
             handler = _HANDLERS.get(record.API_KEY)
             if handler is not None:
                 handler(delta, record)
+            elif record.API_KEY in UNSUPPORTED:
+                raise MetadataRecordError(
+                    f"metadata record {record.API_KEY.name} (type {int(record.API_KEY)}) "
+                    "is not supported by this version"
+                )
         return delta.build(offset, epoch)
 
 
@@ -318,6 +324,13 @@ class _Delta:
     def register_controller(self, record: RegisterControllerRecord) -> None:
         self._controllers = {**self._controllers, record.controller_id: record}
 
+    def unregister_controller(self, record: UnregisterControllerRecord) -> None:
+        self._controllers = {
+            number: controller
+            for number, controller in self._controllers.items()
+            if number != record.controller_id
+        }
+
     def feature_level(self, record: FeatureLevelRecord) -> None:
         features = {**self._features, record.name: record.feature_level}
         if record.feature_level == 0:
@@ -366,8 +379,19 @@ class _Delta:
         return broker
 
 
-# Records that are not here change nothing: the no-op, and the brackets of transactions, which
-# `transactions.settle` resolves before an image sees the records between them.
+# Who leaves out one of these serves a cluster whose owner believes it is protected.
+UNSUPPORTED = {
+    RecordType.ACCESS_CONTROL_ENTRY,
+    RecordType.REMOVE_ACCESS_CONTROL_ENTRY,
+    RecordType.CLIENT_QUOTA,
+    RecordType.USER_SCRAM_CREDENTIAL,
+    RecordType.REMOVE_USER_SCRAM_CREDENTIAL,
+    RecordType.DELEGATION_TOKEN,
+    RecordType.REMOVE_DELEGATION_TOKEN,
+}
+
+# Records that are in neither change nothing: the no-op, the state of a migration that is long over, and the
+# brackets of transactions, which `transactions.settle` resolves before an image sees what is between them.
 _HANDLERS: dict[RecordType, Callable[[_Delta, Any], None]] = {
     RecordType.TOPIC: _Delta.topic,
     RecordType.REMOVE_TOPIC: _Delta.remove_topic,
@@ -381,6 +405,7 @@ _HANDLERS: dict[RecordType, Callable[[_Delta, Any], None]] = {
     RecordType.UNFENCE_BROKER: _Delta.unfence_broker,
     RecordType.BROKER_REGISTRATION_CHANGE: _Delta.broker_registration_change,
     RecordType.REGISTER_CONTROLLER: _Delta.register_controller,
+    RecordType.UNREGISTER_CONTROLLER: _Delta.unregister_controller,
     RecordType.FEATURE_LEVEL: _Delta.feature_level,
     RecordType.PRODUCER_IDS: _Delta.producer_ids,
 }

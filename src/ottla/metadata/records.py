@@ -30,7 +30,9 @@ UINT16 = {"kafka_type": "uint16"}
 INT32 = {"kafka_type": "int32"}
 INT64 = {"kafka_type": "int64"}
 BOOL = {"kafka_type": "bool"}
+FLOAT64 = {"kafka_type": "float64"}
 STRING = {"kafka_type": "string"}
+BYTES = {"kafka_type": "bytes"}
 UUIDS = {"kafka_type": "uuid"}
 
 LEADER_UNCHANGED = -2
@@ -38,7 +40,7 @@ NO_LEADER = -1
 
 
 class RecordType(IntEnum):
-    """All that Kafka has; what is not declared here or in `foreign_records` is refused by name."""
+    """All that Kafka has. Those in `foreign_records` are only read."""
 
     REGISTER_BROKER = 0
     UNREGISTER_BROKER = 1
@@ -109,7 +111,7 @@ class SupportedFeature(Nested):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerRecord(MetadataRecord):
     API_KEY: ClassVar[RecordType] = RecordType.REGISTER_BROKER
-    VERSIONS: ClassVar[range] = range(2, 4)
+    VERSIONS: ClassVar[range] = range(2, 5)
     __version__: ClassVar[i16] = i16(3)
     broker_id: int = field(metadata=INT32)
     is_migrating_zk_broker: bool = field(metadata=BOOL, default=False)
@@ -121,6 +123,8 @@ class RegisterBrokerRecord(MetadataRecord):
     fenced: bool = field(metadata=BOOL, default=True)
     in_controlled_shutdown: bool = field(metadata=BOOL, default=False)
     log_dirs: tuple[UUID, ...] = field(metadata=UUIDS | {"tag": 0}, default=())
+    cordoned_log_dirs: tuple[UUID, ...] | None = field(metadata=UUIDS | {"tag": 1}, default=None)
+    """Since version 4, which Ottla reads and does not write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,9 @@ _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_STORED = 0x8000_0000
 _LZ4_LENGTH = struct.Struct("<I")
 _LZ4_END = bytes(4)
+# As in Apache Kafka, the default is the fast compressor, and every other level the one that compresses more.
+_LZ4_FAST_LEVEL = 9
+_LZ4_CONTENT_SIZE = 0x08
 
 
 class CorruptRecords(ValueError):
@@ -47,7 +50,7 @@ class CorruptRecords(ValueError):
 
 
 def compress(codec: int, data: ReadableBuffer, level: int | None = None) -> bytes:
-    """`level` is for gzip and zstd only; the others have none that changes their format."""
+    """`level` is for gzip, lz4 and zstd; snappy has none."""
     match codec:
         case 0:
             return bytes(data)
@@ -56,7 +59,7 @@ def compress(codec: int, data: ReadableBuffer, level: int | None = None) -> byte
         case 2:
             return _compress_snappy(data)
         case 3:
-            return _compress_lz4(data)
+            return _compress_lz4(data, _LZ4_FAST_LEVEL if level is None else level)
         case 4:
             return bytes(cramjam.zstd.compress(data, level=_LEVELS[ZSTD] if level is None else level))
         case _:
@@ -132,12 +135,15 @@ def _decompress_snappy_block(block: memoryview, bytes_max: int) -> bytes:
     return bytes(cramjam.snappy.decompress_raw(block))
 
 
-def _compress_lz4(data: ReadableBuffer) -> bytes:
+def _compress_lz4(data: ReadableBuffer, level: int) -> bytes:
     view = memoryview(data)
     parts = [_LZ4_HEADER]
     for at in range(0, len(view), _LZ4_BLOCK_BYTES):
         plain = view[at : at + _LZ4_BLOCK_BYTES]
-        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        if level == _LZ4_FAST_LEVEL:
+            block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        else:
+            block = _lz4_block(plain, level)
         if len(block) < len(plain):
             parts.append(_LZ4_LENGTH.pack(len(block)))
             parts.append(block)
@@ -146,3 +152,13 @@ def _compress_lz4(data: ReadableBuffer) -> bytes:
             parts.append(bytes(plain))
     parts.append(_LZ4_END)
     return b"".join(parts)
+
+
+def _lz4_block(plain: memoryview, level: int) -> bytes:
+    """One block, cut out of a frame of its own: only whole frames can be had with a level."""
+    frame = bytes(cramjam.lz4.compress(plain, level=level))
+    at = len(_LZ4_HEADER) + (8 if frame[4] & _LZ4_CONTENT_SIZE else 0)
+    (length,) = _LZ4_LENGTH.unpack_from(frame, at)
+    at += _LZ4_LENGTH.size
+    # The first of a frame depends on no other. One that would grow is stored as it was.
+    return frame[at : at + (length & ~_LZ4_STORED)]

@@ -6,7 +6,7 @@ and the batch keeps its last offset, so that sequence numbers can still be told 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from crc32c import crc32c
@@ -28,10 +28,8 @@ from ottla.runtime.disk import ReadableBuffer
 
 _SHIFT_MAX = 63
 
-
-Span: TypeAlias = tuple[int, int, int, int, bytes | None, bool]
-"""Where a record lies in the body of its batch and what compaction asks about it: start, end, timestamp
-delta, offset delta, key, whether it has a value. A plain tuple, because millions of them are made."""
+Kept: TypeAlias = tuple[int, int, int]
+"""A record that stays: where it begins and ends in the body of its batch, and its timestamp delta."""
 
 
 def body_of(batch: ReadableBuffer, header: BatchHeader) -> bytes:
@@ -41,47 +39,106 @@ def body_of(batch: ReadableBuffer, header: BatchHeader) -> bytes:
     return decompress(header.attributes & CODEC_MASK, data) if header.record_count else b""
 
 
-def spans(body: bytes, count: int) -> Iterator[Span]:
-    """Raises CorruptRecords where the body does not hold so many records."""
-    at = 0
+def keys_of(body: bytes, count: int) -> tuple[list[bytes | None], list[int]]:
+    """The key of each record, and the indexes of those that have no value.
+
+    Raises CorruptRecords where the body does not hold so many records.
+    """
+    keys: list[bytes | None] = []
+    tombstones: list[int] = []
+    size = len(body)
+    at = start = 0
     try:
-        for _ in range(count):
+        # Millions of times: most numbers have one byte or two, and a call for each would take longer than all
+        # the rest. The lowest bit is the sign.
+        for index in range(count):
             start = at
-            length, at = _varint(body, at)
-            end = at + length
+            number = body[at]
+            if number < 0x80:
+                at += 1
+            elif (second := body[at + 1]) < 0x80:
+                number = number & 0x7F | second << 7
+                at += 2
+            else:
+                number, at = _varint(body, at)
+                number <<= 1
+            end = at + (number >> 1)
+            # Attributes, then timestamp and offset, which nobody asks about.
             at += 1
-            # Most numbers have one byte, and a call for each would take longer than all the rest.
-            timestamp_delta = body[at]
-            if timestamp_delta < 0x80:
-                timestamp_delta = (timestamp_delta >> 1) ^ -(timestamp_delta & 1)
+            while body[at] >= 0x80:
+                at += 1
+            at += 1
+            while body[at] >= 0x80:
+                at += 1
+            at += 1
+            key_number = body[at]
+            if key_number < 0x80:
                 at += 1
             else:
-                timestamp_delta, at = _varint(body, at)
-            offset_delta = body[at]
-            if offset_delta < 0x80:
-                offset_delta = (offset_delta >> 1) ^ -(offset_delta & 1)
-                at += 1
+                key_number, at = _varint(body, at)
+                key_number = key_number << 1 if key_number >= 0 else 1
+            if key_number & 1:
+                keys.append(None)
             else:
-                offset_delta, at = _varint(body, at)
-            key_length = body[at]
-            if key_length < 0x80:
-                key_length = (key_length >> 1) ^ -(key_length & 1)
-                at += 1
-            else:
-                key_length, at = _varint(body, at)
-            key = None
-            if key_length >= 0:
-                key = body[at : at + key_length]
-                at += key_length
-            value_length, at = _varint(body, at)
-            if length < 0 or end > len(body) or at > end:
-                raise CorruptRecords(f"record at byte {start} of {len(body)} claims {length} bytes")
-            yield start, end, timestamp_delta, offset_delta, key, value_length >= 0
+                key_end = at + (key_number >> 1)
+                keys.append(body[at:key_end])
+                at = key_end
+            if number & 1 or number < 0 or end > size or at >= end:
+                raise CorruptRecords(f"record at byte {start} of {size} claims {end - start} bytes")
+            if body[at] & 1:
+                tombstones.append(index)
             at = end
     except IndexError:
-        raise CorruptRecords(f"record at byte {at} of {len(body)} is cut off") from None
-    if at != len(body):
-        raise CorruptRecords(f"{len(body) - at} bytes are left after the {count} records of the batch")
+        raise CorruptRecords(f"record at byte {start} of {size} is cut off") from None
+    if at != size:
+        raise CorruptRecords(f"{size - at} bytes are left after the {count} records of the batch")
+    return keys, tombstones
+
+
+def offset_deltas(body: bytes, count: int) -> list[int]:
+    """Of the records of a body that is known to be sound."""
+    deltas = []
+    at = 0
+    for _ in range(count):
+        length, at = _varint(body, at)
+        end = at + length
+        _, at = _varint(body, at + 1)
+        deltas.append(_varint(body, at)[0])
+        at = end
+    return deltas
+
+
+def select(body: bytes, wanted: ReadableBuffer) -> list[Kept]:
+    """The records whose byte in `wanted`, which has one for each, is not zero.
+
+    Raises CorruptRecords where the body does not hold so many records.
+    """
+    kept = []
+    size = len(body)
+    at = start = 0
+    try:
+        for is_wanted in wanted:
+            start = at
+            number = body[at]
+            if number < 0x80:
+                at += 1
+            elif (second := body[at + 1]) < 0x80:
+                number = number & 0x7F | second << 7
+                at += 2
+            else:
+                number, at = _varint(body, at)
+                number <<= 1
+            end = at + (number >> 1)
+            if number & 1 or number < 0 or end > size:
+                raise CorruptRecords(f"record at byte {start} of {size} claims {end - start} bytes")
+            if is_wanted:
+                kept.append((start, end, _varint(body, at + 1)[0]))
+            at = end
+    except IndexError:
+        raise CorruptRecords(f"record at byte {start} of {size} is cut off") from None
+    if at != size:
+        raise CorruptRecords(f"{size - at} bytes are left after the {len(wanted)} records of the batch")
+    return kept
 
 
 def _varint(body: bytes, at: int) -> tuple[int, int]:
@@ -110,7 +167,7 @@ def _append_varint(target: bytearray, number: int) -> None:
 
 
 def with_records(
-    header: BatchHeader, body: bytes, kept: Sequence[Span], delete_horizon_ms: int | None
+    header: BatchHeader, body: bytes, kept: Sequence[Kept], delete_horizon_ms: int | None
 ) -> bytes:
     """The batch with these of its records alone, in the codec it had.
 
@@ -119,14 +176,14 @@ def with_records(
     attributes = header.attributes
     base_timestamp = header.base_timestamp
     if delete_horizon_ms is None:
-        records = b"".join([body[start:end] for start, end, *_ in kept])
+        records = b"".join([body[start:end] for start, end, _ in kept])
     else:
         attributes |= DELETE_HORIZON
         records = _rebased(body, kept, base_timestamp - delete_horizon_ms)
         base_timestamp = delete_horizon_ms
     max_timestamp = header.max_timestamp
     if not attributes & LOG_APPEND_TIME:
-        max_timestamp = header.base_timestamp + max(timestamp_delta for _, _, timestamp_delta, *_ in kept)
+        max_timestamp = header.base_timestamp + max(timestamp_delta for _, _, timestamp_delta in kept)
     codec = attributes & CODEC_MASK
     return _batch(
         header,
@@ -138,10 +195,10 @@ def with_records(
     )
 
 
-def _rebased(body: bytes, kept: Sequence[Span], shift_ms: int) -> bytes:
+def _rebased(body: bytes, kept: Sequence[Kept], shift_ms: int) -> bytes:
     """The records with timestamps relative to another one."""
     records = bytearray()
-    for start, end, timestamp_delta, *_ in kept:
+    for start, end, timestamp_delta in kept:
         _, content_at = _varint(body, start)
         _, rest_at = _varint(body, content_at + 1)
         content = bytearray(body[content_at : content_at + 1])

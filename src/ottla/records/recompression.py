@@ -19,7 +19,21 @@ from ottla.runtime.disk import ReadableBuffer
 
 KEEP = -1
 """Batches stay as their producer made them."""
+
+# What takes no longer than handing it to another thread; of compressed records the size is not known.
+_QUICK_BYTES_MAX = 16 * 1024
+_QUICK_COMPRESSED_BYTES_MAX = 1024
+
 CODECS = {"producer": KEEP, "uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
+
+
+def is_slow(records: ReadableBuffer, codec: int) -> bool:
+    """Whether some of these batches would take long to put into a codec."""
+    return any(
+        header.codec != codec
+        and header.size > (_QUICK_COMPRESSED_BYTES_MAX if header.codec else _QUICK_BYTES_MAX)
+        for _, header in iter_headers(records)
+    )
 
 
 def recompressed(records: ReadableBuffer, codec: int, level: int | None, batch_bytes_max: int) -> memoryview:

@@ -9,6 +9,8 @@ from ottla.log.manager import LogManager
 from ottla.log.types import TopicPartition
 from ottla.metadata.image import MetadataImage, ResourceType, TopicImage
 from ottla.replication.partition import Partition
+from ottla.replication.recompression import Recompressions
+from ottla.replication.turns import ProducerTurns
 from ottla.wire.errors import UnknownTopicOrPartition
 
 log = logging.getLogger(__name__)
@@ -17,6 +19,8 @@ log = logging.getLogger(__name__)
 class ReplicaManager:
     def __init__(self, node_id: int, config: BrokerConfig, logs: LogManager) -> None:
         self.logs = logs
+        self.turns = ProducerTurns()
+        self.recompressions = Recompressions()
         self._node_id = node_id
         self._config = config
         # Keyed as the wire has them, so that the hot path looks up without decoding.

@@ -7,7 +7,9 @@ from uuid import UUID
 
 from ottla.log.log import PartitionLog
 from ottla.log.types import AppendResult, TopicPartition
+from ottla.log.verification import Verification
 from ottla.metadata.internal_topics import INTERNAL_TOPICS
+from ottla.records.markers import Marker, encode_marker
 from ottla.wire.errors import FencedLeaderEpoch, NotEnoughReplicas, UnknownLeaderEpoch
 
 ACKS_ALL = -1
@@ -51,8 +53,12 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """Where readers of committed transactions stop."""
-        return self.high_watermark
+        """Where readers of committed transactions stop: before the first that is still open."""
+        unstable = self.log.producers.first_unstable_offset
+        if unstable is None or unstable >= self.high_watermark:
+            return self.high_watermark
+        # Its first records may have been deleted.
+        return max(unstable, self.log.start_offset)
 
     @property
     def log_start_offset(self) -> int:
@@ -72,19 +78,49 @@ class Partition:
             f"{topic}-{partition}: leader epoch {epoch} is newer than the current {self.leader_epoch}; retry"
         )
 
-    def append(self, records: memoryview, acks: int, *, trusted: bool = False) -> AppendResult:
-        """`trusted` records are the broker's own."""
+    def append(
+        self,
+        records: memoryview,
+        acks: int,
+        transaction: Verification | None = None,
+        *,
+        trusted: bool = False,
+    ) -> AppendResult:
+        """`trusted` records are the broker's own; `transaction` is for those of a transactional producer."""
         if acks == ACKS_ALL and len(self.isr) < self.log.config.min_insync_replicas:
-            topic, partition = self.topic_partition
-            raise NotEnoughReplicas(
-                f"{topic}-{partition} has {len(self.isr)} in-sync replicas, fewer than "
-                f"min.insync.replicas={self.log.config.min_insync_replicas}"
-            )
-        result = self.log.append(records, self.leader_epoch, trusted=trusted)
+            raise self._too_few_in_sync()
+        result = self.log.append(records, self.leader_epoch, trusted, transaction)
         self.high_watermark = self.log.next_offset
         if self.watchers:
             self.notify()
         return result
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        committed: bool,
+        transaction_version: int = 0,
+    ) -> AppendResult:
+        """End a producer's transaction here. A zombie, as producer or as coordinator, gets a KafkaError."""
+        if len(self.isr) < self.log.config.min_insync_replicas:
+            raise self._too_few_in_sync()
+        marker = Marker(producer_id, producer_epoch, coordinator_epoch, committed)
+        records = memoryview(encode_marker(marker, self.log.now_ms()))
+        result = self.log.append(
+            records, self.leader_epoch, trusted=True, transaction_version=transaction_version
+        )
+        self.high_watermark = self.log.next_offset
+        self.notify()
+        return result
+
+    def _too_few_in_sync(self) -> NotEnoughReplicas:
+        topic, partition = self.topic_partition
+        return NotEnoughReplicas(
+            f"{topic}-{partition} has {len(self.isr)} in-sync replicas, fewer than "
+            f"min.insync.replicas={self.log.config.min_insync_replicas}"
+        )
 
     def notify(self) -> None:
         for watcher in tuple(self.watchers):

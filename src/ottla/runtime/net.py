@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from typing import Protocol
 
@@ -30,7 +31,7 @@ class Network(Protocol):
     async def listen(self, factory: ProtocolFactory, host: str, port: int) -> Listener: ...
 
     async def connect(
-        self, factory: ProtocolFactory, host: str, port: int
+        self, factory: ProtocolFactory, host: str, port: int, tls: ssl.SSLContext | None = None
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]: ...
 
 
@@ -54,10 +55,10 @@ class AsyncioNetwork:
         return AsyncioListener(server)
 
     async def connect(
-        self, factory: ProtocolFactory, host: str, port: int
+        self, factory: ProtocolFactory, host: str, port: int, tls: ssl.SSLContext | None = None
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         loop = asyncio.get_running_loop()
-        transport, protocol = await loop.create_connection(factory, host, port)
+        transport, protocol = await loop.create_connection(factory, host, port, ssl=tls)
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

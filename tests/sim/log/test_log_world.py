@@ -72,7 +72,7 @@ class Machine:
             for _ in range(self.chance.randint(1, 5)):
                 # The value is the offset, so that a record in the wrong place shows.
                 value = b"%d" % log.next_offset
-                data = encode_batch([Record(b"k" * self.chance.randint(0, 200), value, log._now_ms())])
+                data = encode_batch([Record(b"k" * self.chance.randint(0, 200), value, log.now_ms())])
                 log.append(memoryview(data), leader_epoch=self.boots)
             end = log.next_offset
             if self.chance.random() < 0.3:

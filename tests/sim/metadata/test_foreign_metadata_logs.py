@@ -17,6 +17,7 @@ from ottla.controller.topics import NewTopic
 from ottla.metadata.control import ControlType
 from ottla.metadata.foreign_records import (
     AbortTransactionRecord,
+    AccessControlEntryRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     EndTransactionRecord,
@@ -181,6 +182,16 @@ def test_an_older_metadata_version_that_was_upgraded_since_is_history() -> None:
     started_on([(encoded([old, VERSION]), False)])
 
 
-def test_a_record_this_version_does_not_know_is_named() -> None:
-    with pytest.raises(MetadataRecordError, match="ACCESS_CONTROL_ENTRY"):
-        started_on([(encoded([VERSION]), False), ([Record(None, b"\x01\x12\x00\x00", 1)], False)])
+def test_what_protects_a_cluster_is_never_left_out_silently() -> None:
+    rule = AccessControlEntryRecord(
+        id=UUID(int=5),
+        resource_type=2,
+        resource_name="orders",
+        pattern_type=3,
+        principal="User:ann",
+        host="*",
+        operation=3,
+        permission_type=2,
+    )
+    with pytest.raises(MetadataRecordError, match=r"ACCESS_CONTROL_ENTRY \(type 18\) is not supported"):
+        started_on([(encoded([VERSION]), False), (encoded([rule]), False)])

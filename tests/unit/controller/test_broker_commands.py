@@ -64,7 +64,11 @@ def test_a_broker_is_registered_with_the_offset_of_its_record_as_epoch() -> None
     broker = registered().brokers[1]
     assert broker.active
     assert (broker.endpoints, broker.directories, broker.rack) == ((ENDPOINT,), (UUID(int=200),), "r")
-    assert [feature.name for feature in broker.features] == ["metadata.version"]
+    assert [feature.name for feature in broker.features] == [
+        "metadata.version",
+        "group.version",
+        "transaction.version",
+    ]
 
 
 def test_partitions_without_a_leader_get_one_from_their_isr() -> None:

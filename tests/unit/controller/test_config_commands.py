@@ -148,7 +148,7 @@ def test_brokers_have_defaults_and_their_own(name: str) -> None:
         (BROKER, "2", [ConfigChange("log.retention.ms", SET, "1")], ErrorCode.broker_id_not_registered, "2"),
         (BROKER, "1", [ConfigChange("node.id", SET, "2")], ErrorCode.invalid_request, "node.id"),
         (BROKER, "", [ConfigChange("log.retention.ms", SET, "x")], ErrorCode.invalid_request, "=x"),
-        (ResourceType.BROKER_LOGGER, "1", [], ErrorCode.invalid_request, "Unknown resource type 8"),
+        (ResourceType.BROKER_LOGGER, "1", [], ErrorCode.invalid_request, "type BROKER_LOGGER are not"),
         (99, "1", [], ErrorCode.invalid_request, "Unknown resource type 99"),
     ],
 )

@@ -282,3 +282,15 @@ def test_a_classic_member_with_nothing_in_common_is_refused() -> None:
         driver.result(driver.join(protocols=(("roundrobin", subscription("orders")),)))
     with pytest.raises(InconsistentGroupProtocol):
         driver.result(driver.join(protocols=(("cooperative-sticky", b"\xff\xff"),)))
+
+
+def test_a_group_whose_last_classic_member_has_just_left_is_taken_over() -> None:
+    driver = Driver()
+    joining = Classic(driver).join()
+    driver.leave("g", LeavingMember(joining.member_id))
+    group = driver.shard.groups.by_id["g"]
+    assert isinstance(group, ClassicGroup)
+    assert group.state is State.PREPARING and not group.members
+    assert driver.consumer("g", "m", 0).member_epoch == 1
+    driver.advance(60_000)
+    assert isinstance(driver.shard.groups.by_id["g"], ConsumerGroup)

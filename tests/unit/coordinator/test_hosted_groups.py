@@ -22,13 +22,16 @@ from ottla.coordinator.commands import (
     TopicCommit,
     TopicFetch,
 )
-from ottla.coordinator.hosted import HostedShard
-from ottla.coordinator.offsets_topic import TOPIC, java_hash, partition_for, read_batches
+from ottla.coordinator.hosted import HostedShard, ShardKind
+from ottla.coordinator.records import decode, encode
 from ottla.coordinator.runtime import GroupCoordinator
 from ottla.coordinator.settings import GroupSettings
 from ottla.coordinator.shard import GroupShard
+from ottla.coordinator.shard_log import Producer, java_hash, partition_for, read_batches
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
+from ottla.metadata.internal_topics import OFFSETS_TOPIC as TOPIC
 from ottla.records.batch import iter_headers
+from ottla.records.markers import Marker, encode_marker
 from ottla.runtime.tasks import TaskScope
 from ottla.sim.loop import SimLoop
 from ottla.wire.errors import (
@@ -68,6 +71,17 @@ class MemoryLog:
             raise error
         self.batches.setdefault(partition, []).append(batches)
         return self.commit()
+
+    def append_marker(
+        self, partition: int, marker: Marker, transaction_version: int
+    ) -> Awaitable[None] | None:
+        return self.append(partition, encode_marker(marker, EPOCH_MS))
+
+    def check_producer(self, partition: int, producer: Producer) -> None:
+        pass
+
+    def has_transaction(self, partition: int, producer: Producer) -> bool:
+        return False
 
     def read(self, partition: int, offset: int, size_bytes: int) -> bytes:
         # Every append is its own "file", and offsets count appends: enough for a reader that goes on.
@@ -111,41 +125,42 @@ def simulate(test: Callable[[TaskScope], Coroutine[Any, Any, None]]) -> None:
         loop.close()
 
 
-def host(scope: TaskScope, offsets_log: MemoryLog, view: FakeTopics | None = None) -> HostedShard:
+def host(scope: TaskScope, offsets_log: MemoryLog, view: FakeTopics | None = None) -> HostedShard[GroupShard]:
     known = view or topics(orders=4)
     ids = iter(range(10_000))
-    hosted = HostedShard(
-        0,
-        offsets_log,
-        lambda: GroupShard(SETTINGS, known, lambda: f"id{next(ids)}"),
-        lambda: known,
-        LoopClock(),
-        scope,
+    kind = ShardKind(
+        noun="groups",
+        log=offsets_log,
+        new=lambda: GroupShard(SETTINGS, known, lambda: f"id{next(ids)}"),
+        loaded=lambda shard, now: shard.loaded(known, now),
+        encode=encode,
+        decode=decode,
     )
+    hosted = HostedShard(0, kind, LoopClock(), scope)
     hosted.start()
     return hosted
 
 
-def commit(hosted: HostedShard, offset: int, group: str = "g") -> asyncio.Future[Any]:
+def commit(hosted: HostedShard[GroupShard], offset: int, group: str = "g") -> asyncio.Future[Any]:
     request = CommitRequest(group, [TopicCommit("orders", None, [PartitionCommit(0, offset)])])
     return hosted.submit(lambda shard, ticket, now: shard.commit_offsets(request, ticket, now))
 
 
-async def fetch(hosted: HostedShard, group: str = "g") -> int | None:
+async def fetch(hosted: HostedShard[GroupShard], group: str = "g") -> int | None:
     request = FetchOffsetsRequest(group, [TopicFetch("orders", None, [0])])
     (topic,) = await hosted.submit(lambda shard, ticket, now: shard.fetch_offsets(request, ticket, now))
     value = topic.partitions[0][1]
     return None if value is None else value.offset
 
 
-def join(hosted: HostedShard, member_id: str = "", **fields: Any) -> asyncio.Future[Any]:
+def join(hosted: HostedShard[GroupShard], member_id: str = "", **fields: Any) -> asyncio.Future[Any]:
     request = JoinRequest(
         "g", member_id, "consumer", (("range", subscription("orders")),), 10_000, 60_000, **fields
     )
     return hosted.submit(lambda shard, ticket, now: shard.join_group(request, ticket, now))
 
 
-async def loaded(hosted: HostedShard) -> None:
+async def loaded(hosted: HostedShard[GroupShard]) -> None:
     for _ in range(100):
         try:
             await fetch(hosted)
@@ -164,7 +179,8 @@ def test_commits_of_one_turn_share_an_append() -> None:
         results = await asyncio.gather(*(commit(hosted, n, f"g{n}") for n in range(100)))
         assert results == [[[ErrorCode.none]]] * 100
         assert len(offsets_log.batches[0]) == 1
-        ((_, records),) = read_batches(offsets_log.batches[0][0])
+        (batch,) = read_batches(offsets_log.batches[0][0])
+        records = batch.records
         assert len(records) == 100
         assert {record.timestamp_ms for record in records} == {LoopClock().now_ms()}
 
@@ -446,8 +462,8 @@ def test_deleting_a_topic_forgets_its_offsets() -> None:
         service.apply(image(**{TOPIC: 2}))
         await asyncio.sleep(1)
         assert await service.fetch("g") is None
-        ((_, records),) = read_batches(service.log.batches[partition_for("g", 2)][-1])
-        assert [record.value for record in records] == [None]
+        (batch,) = read_batches(service.log.batches[partition_for("g", 2)][-1])
+        assert [record.value for record in batch.records] == [None]
 
     simulate(test)
 

@@ -50,7 +50,11 @@ def test_the_registry_is_advertised() -> None:
 
 def test_features() -> None:
     response = versions()
-    assert [(f.name, f.min_version > 0) for f in response.supported_features] == [("metadata.version", True)]
+    assert [(f.name, f.min_version > 0) for f in response.supported_features] == [
+        ("metadata.version", True),
+        ("group.version", False),
+        ("transaction.version", False),
+    ]
     assert [(f.name, f.min_version_level, f.max_version_level) for f in response.finalized_features] == [
         ("metadata.version", 27, 27)
     ]

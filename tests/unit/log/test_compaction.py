@@ -292,6 +292,29 @@ def test_aborted_records_go_and_markers_follow_when_their_time_has_come() -> Non
     assert values(compacted.log) == {b"a": b"good", b"b": b"1", b"c": b"1"}
 
 
+def test_the_index_of_aborted_transactions_follows_the_markers() -> None:
+    compacted = Compacted(delete_retention_ms=DAY_MS, min_cleanable_dirty_ratio=0.0)
+    for producer in (7, 8):
+        transaction(compacted, producer, b"a", b"aborted", commit=False)
+        compacted.log.roll()
+    compacted.log.producers.active.clear()
+    indexed = [entry for segment in compacted.log.segments for entry in segment.transactions.entries]
+    assert [(entry.producer_id, entry.last_offset) for entry in indexed] == [(7, 1), (8, 3)]
+    assert compacted.clean()
+    first = compacted.log.segments[0]
+    assert list(first.transactions.entries) == indexed, "the markers of both are in one segment now"
+    compacted.reopen()
+    assert list(compacted.log.segments[0].transactions.entries) == indexed
+    for _ in range(2):
+        compacted.kit.clock.ms += DAY_MS
+        compacted.put((b"a", b"1"))
+        assert compacted.roll_and_clean()
+    assert not any(header.is_control for header, _ in batches(compacted.log))
+    assert not compacted.log.segments[0].transactions.entries
+    compacted.reopen()
+    assert not compacted.log.segments[0].transactions.entries
+
+
 def test_what_a_producer_commits_after_an_aborted_transaction_counts() -> None:
     compacted = Compacted(delete_retention_ms=0, min_cleanable_dirty_ratio=0.0)
     compacted.put((b"a", b"old"))

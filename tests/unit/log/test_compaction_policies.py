@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +16,13 @@ from ottla.config import BrokerConfig, LogConfig
 from ottla.log.cleaner import LogCleaner
 from ottla.log.log import PartitionLog
 from ottla.log.scrubber import Scrubber
+from ottla.log.segment import Segment
 from ottla.records.batch import read_header
 from ottla.records.compression import CODEC_NAMES
 from ottla.records.records import Record, encode_batch
+from ottla.runtime.disk import PosixDisk
 from ottla.sim.disk import SimDisk
+from ottla.sim.world import SimWorld, simulate
 from ottla.wire.errors import CorruptMessage, RecordTooLarge
 
 DAY_MS = 24 * 3_600_000
@@ -33,19 +37,26 @@ def write_for_days(kit: LogKit, log: PartitionLog, days: int, bytes_per_hour: in
         log.enforce_retention(kit.clock.ms, log.next_offset)
 
 
-def test_infinite_time_bounded_by_500_mb() -> None:
-    # A thousandth of it: what counts are whole segments.
-    limit = 500_000
+@pytest.mark.parametrize("limit", [500_000, pytest.param(500_000_000, marks=pytest.mark.slow)])
+def test_infinite_time_bounded_by_500_mb(limit: int, tmp_path: Path) -> None:
+    # A thousandth of it is quick, and what counts are whole segments; at full size the disk is a real one.
     kit = LogKit(
-        retention_ms=-1, retention_bytes=limit, segment_bytes=limit // 10, max_message_bytes=MEGABYTE
+        SimDisk() if limit < MEGABYTE else PosixDisk(),
+        str(tmp_path / "orders-3"),
+        retention_ms=-1,
+        retention_bytes=limit,
+        segment_bytes=limit // 10,
+        max_message_bytes=2 * MEGABYTE,
+        file_delete_delay_ms=0,
     )
     log = kit.open()
-    write_for_days(kit, log, 300, 1000)
+    write_for_days(kit, log, 35, limit // 500)
     assert limit <= log.size_bytes < limit + 2 * limit // 10
-    assert log.start_offset > 6000
+    assert log.start_offset > 200
     log.update_config(replace(log.config, retention_bytes=limit // 2))
     log.enforce_retention(kit.clock.ms, log.next_offset)
     assert limit // 2 <= log.size_bytes < limit // 2 + 2 * limit // 10
+    log.release()
 
 
 def test_one_week() -> None:
@@ -140,7 +151,7 @@ def test_a_batch_in_the_right_codec_is_not_touched() -> None:
     assert bytes(log.read(0, MEGABYTE, upto=1))[61:] == data[61:]
 
 
-@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
 def test_levels_have_an_effect(codec: str) -> None:
     text = (Path(__file__).read_bytes() + Path(log_kit.__file__).read_bytes()) * 4
     sizes = {}
@@ -177,23 +188,105 @@ def _claiming_zstd(data: bytes) -> bytes:
 # Scrubbing.
 
 
+def rotting(kit: LogKit) -> PartitionLog:
+    kit.disk.make_dirs("/data")
+    log = kit.open()
+    for _ in range(12):
+        log.append(memoryview(batch(bytes(100))), 1)
+    return log
+
+
+def damage(kit: LogKit, segment: Segment) -> None:
+    segment.release()
+    kit.flip(segment.path.rpartition("/")[2], 100)
+
+
 def test_rot_at_rest_is_found_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     kit = LogKit(SimDisk(), segment_bytes=250)
-    log = kit.open()
-    for _ in range(6):
-        log.append(memoryview(batch(bytes(100))), 1)
-    scrubber = Scrubber(kit.runtime, lambda: BROKER, lambda: [log])
-    asyncio.run(scrubber.scrub())
+    log = rotting(kit)
+    scrubber = Scrubber(kit.runtime, lambda: BROKER, lambda: {"/data": [log]})
+    asyncio.run(scrubber.scrub("/data"))
     assert not scrubber.found
     damaged = log.segments[1]
-    damaged.release()
-    kit.flip(damaged.path.rpartition("/")[2], 100)
+    damage(kit, damaged)
     for _ in range(2):
-        asyncio.run(scrubber.scrub())
+        asyncio.run(scrubber.scrub("/data"))
     (found,) = scrubber.found.values()
     assert (found.topic, found.partition, found.offset) == ("orders", 3, damaged.base_offset)
     assert len([record for record in caplog.records if "is damaged" in record.message]) == 1
     assert damaged.path in caplog.text
+    counters = scrubber.counters
+    assert (counters.passes, counters.damaged_batches) == (3, 1)
+    assert counters.segments == 3 * (len(log.segments) - 1)
+    assert counters.bytes == 3 * sum(segment.size for segment in list(log.segments)[:-1])
+
+
+def scrub_for(kit: LogKit, log: PartitionLog, seconds: float, **settings: str) -> Scrubber:
+    """Let a scrubber run from a start of the broker on, in simulated time."""
+    names = {name.replace("_", "."): value for name, value in settings.items()}
+    config = BrokerConfig.from_properties({"node.id": "1", **names})
+
+    def boot(world: SimWorld) -> Coroutine[object, object, Scrubber]:
+        async def run() -> Scrubber:
+            loop = asyncio.get_running_loop()
+            start_ms = kit.clock.ms
+            clock = LoopClock(loop, start_ms)
+            runtime = replace(kit.runtime, clock=clock)
+            scrubber = Scrubber(runtime, lambda: config, lambda: {"/data": [log]})
+            task = loop.create_task(scrubber.run())
+            await asyncio.sleep(seconds)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            kit.clock.ms = clock.now_ms()
+            return scrubber
+
+        return run()
+
+    return simulate(boot)
+
+
+class LoopClock:
+    def __init__(self, loop: asyncio.AbstractEventLoop, start_ms: int) -> None:
+        self._loop, self._start_ms = loop, start_ms
+
+    def now_ms(self) -> int:
+        return self._start_ms + int(self._loop.time() * 1000)
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+
+def test_the_first_walk_begins_with_the_broker_and_the_next_after_the_interval() -> None:
+    kit = LogKit(SimDisk(), segment_bytes=250)
+    log = rotting(kit)
+    assert scrub_for(kit, log, 60).counters.passes == 1
+    assert scrub_for(kit, log, 3600).counters.passes == 0, "a restart begins no other"
+    assert scrub_for(kit, log, 8 * 24 * 3600).counters.passes == 1
+    assert scrub_for(kit, log, 3600, ottla_scrub_bytes_per_second="0").counters.segments == 0
+    assert scrub_for(kit, log, 3600, ottla_scrub_interval_ms="60000").counters.passes >= 50
+
+
+def test_a_walk_goes_on_after_a_restart() -> None:
+    kit = LogKit(SimDisk(), segment_bytes=250)
+    log = rotting(kit)
+    at_rest = len(log.segments) - 1
+    counts = []
+    while sum(counts) < at_rest:
+        # A segment of two hundred bytes every twenty seconds.
+        scrubber = scrub_for(kit, log, 75, ottla_scrub_bytes_per_second="10")
+        counts.append(scrubber.counters.segments)
+        assert len(counts) < 20
+    assert len(counts) > 2
+    assert sum(counts) <= at_rest + len(counts), "hardly any is checked twice"
+    assert scrub_for(kit, log, 3600).counters.passes <= 1
+
+
+def test_progress_that_cannot_be_read_is_begun_anew() -> None:
+    kit = LogKit(SimDisk(), segment_bytes=250)
+    log = rotting(kit)
+    for content in (b"", b"[]", b'{"begun_ms": 1, "unknown": 2}', b"\xff"):
+        kit.disk.replace_file("/data/ottla-scrub-progress", content)
+        assert scrub_for(kit, log, 60).counters.passes == 1
 
 
 def test_segment_jitter_spreads_rolls() -> None:

@@ -4,48 +4,14 @@ import struct
 
 import pytest
 from log_kit import NOW_MS, LogKit, batch, read_all
+from transaction_kit import end, send
 
 from ottla.log.log import PartitionLog
 from ottla.log.producers import ProducerStates
 from ottla.log.snapshots import CorruptSnapshot, decode_producers, encode_producers
-from ottla.log.types import AppendResult
-from ottla.records.records import Record, encode_batch
 from ottla.wire.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence
 
 SEQUENCE_MAX = 2**31 - 1
-
-
-def send(
-    log: PartitionLog,
-    sequence: int,
-    records: int = 1,
-    *,
-    epoch: int = 0,
-    producer_id: int = 7,
-    transactional: bool = False,
-) -> AppendResult:
-    data = batch(
-        *[b"v"] * records,
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        base_sequence=sequence,
-        transactional=transactional,
-    )
-    return log.append(memoryview(data), leader_epoch=0)
-
-
-def end_transaction(
-    log: PartitionLog, *, epoch: int = 0, coordinator_epoch: int = 3, commit: bool = True
-) -> None:
-    key = struct.pack(">hh", 0, 1 if commit else 0)
-    marker = encode_batch(
-        [Record(key, struct.pack(">hi", 0, coordinator_epoch), NOW_MS)],
-        producer_id=7,
-        producer_epoch=epoch,
-        transactional=True,
-        control=True,
-    )
-    log.append(memoryview(marker), leader_epoch=0, trusted=True)
 
 
 def test_each_of_the_last_five_batches_is_known_when_it_comes_again() -> None:
@@ -137,7 +103,7 @@ def test_open_transactions_hold_back_the_stable_offset() -> None:
     assert log.producers.first_unstable_offset == 1
     with pytest.raises(InvalidTxnState, match="producer 7"):
         send(log, 2)
-    end_transaction(log)
+    end(log)
     assert log.producers.first_unstable_offset is None
     assert log.producers.active[7].coordinator_epoch == 3
     # Sequence numbers go on across transactions.
@@ -148,7 +114,7 @@ def test_open_transactions_hold_back_the_stable_offset() -> None:
 def test_a_marker_with_a_new_epoch_fences_the_old_one() -> None:
     log = LogKit().open()
     send(log, 0, transactional=True)
-    end_transaction(log, epoch=1, commit=False)
+    end(log, epoch=1, committed=False)
     with pytest.raises(InvalidProducerEpoch):
         send(log, 1, transactional=True)
     with pytest.raises(OutOfOrderSequence, match="expected 0"):
@@ -184,7 +150,7 @@ def state(producers: ProducerStates) -> dict[int, tuple[int, ...]]:
 def scenario(log: PartitionLog) -> None:
     send(log, 0, 3, producer_id=1)
     send(log, 5, epoch=2, transactional=True)
-    end_transaction(log, epoch=2)
+    end(log, epoch=2)
     send(log, SEQUENCE_MAX, 2, producer_id=9)
     send(log, 6, epoch=2, transactional=True)
 
@@ -251,7 +217,7 @@ def test_a_damaged_snapshot_is_passed_over() -> None:
     before = state(log.producers)
     log.close()
     kit.flip("00000000000000000008.snapshot", 20)
-    reopened = kit.open(clean=False)
+    reopened = kit.open()
     assert state(reopened.producers) == before
     assert "00000000000000000008.snapshot" not in kit.files()
 

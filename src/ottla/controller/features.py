@@ -1,0 +1,78 @@
+"""Levels of features, raised and lowered: only to what every node of the cluster supports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from ottla.controller.command import Result
+from ottla.metadata.features import FEATURES, METADATA_VERSION
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.records import FeatureLevelRecord, MetadataRecord
+from ottla.wire.errors import InvalidUpdateVersion
+
+_DISABLED = (0, 0)
+
+
+class UpgradeType(IntEnum):
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    name: str
+    level: int
+    """0 disables the feature."""
+    upgrade_type: int
+
+
+def update_features(image: MetadataImage, updates: Sequence[FeatureUpdate], node_id: int) -> Result[None]:
+    """All of the updates or, with InvalidUpdateVersion, none."""
+    records: list[MetadataRecord] = []
+    for update in updates:
+        _check(image, update, node_id)
+        records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
+    return Result(records, None)
+
+
+def _check(image: MetadataImage, update: FeatureUpdate, node_id: int) -> None:
+    current = image.features.get(update.name, 0)
+    if update.upgrade_type not in UpgradeType.__members__.values():
+        raise _invalid(update, "The controller does not support the given upgrade type.")
+    if update.level < 0:
+        raise _invalid(update, "A feature version cannot be less than 0.")
+    if update.level == 0 and update.name not in {feature.name for feature in FEATURES}:
+        raise _invalid(update, f"Feature {update.name} not found.")
+    local = {feature.name: (feature.level_min, feature.level_max) for feature in FEATURES}
+    _check_support(update, f"Local controller {node_id}", local)
+    for broker in image.brokers.values():
+        supported = {
+            feature.name: (feature.min_supported_version, feature.max_supported_version)
+            for feature in broker.features
+        }
+        _check_support(update, f"Broker {broker.id}", supported)
+    if update.level < current and update.upgrade_type == UpgradeType.UPGRADE:
+        raise _invalid(
+            update,
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe "
+            "or unsafe downgrade.",
+        )
+    if update.level > current and update.upgrade_type != UpgradeType.UPGRADE:
+        raise _invalid(update, "Can't downgrade to a newer version.")
+
+
+def _check_support(update: FeatureUpdate, who: str, supported: Mapping[str, tuple[int, int]]) -> None:
+    low, high = supported.get(update.name, _DISABLED)
+    # Without a level of the metadata, nobody could read what follows.
+    can_be_disabled = update.name != METADATA_VERSION
+    if low <= update.level <= high or (update.level == 0 and can_be_disabled):
+        return
+    if (low, high) == _DISABLED:
+        raise _invalid(update, f"{who} does not support this feature.")
+    raise _invalid(update, f"{who} only supports versions {low}-{high}")
+
+
+def _invalid(update: FeatureUpdate, reason: str) -> InvalidUpdateVersion:
+    return InvalidUpdateVersion(f"Invalid update version {update.level} for feature {update.name}. {reason}")

@@ -1,0 +1,140 @@
+"""The topic a kind of coordinator keeps its state in: which partition a key belongs to, reading, writing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+from ottla.records.batch import iter_headers
+from ottla.records.markers import Marker, read_marker
+from ottla.records.records import Record, iter_records
+from ottla.replication.manager import ReplicaManager
+from ottla.replication.partition import ACKS_ALL
+from ottla.runtime.disk import ReadableBuffer
+from ottla.wire.errors import InvalidProducerEpoch
+
+_INT_MIN = 1 << 31
+
+
+@lru_cache(maxsize=10_000)
+def java_hash(text: str) -> int:
+    """Java's String.hashCode as a number without sign, so that every broker of a mixed past agrees."""
+    result = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(data[::2], data[1::2], strict=True):
+        result = (31 * result + (high << 8 | low)) & 0xFFFF_FFFF
+    return result
+
+
+def partition_for(key: str, partition_count: int) -> int:
+    number = java_hash(key)
+    # Kafka takes the absolute value, and 0 for the one number that has none.
+    magnitude = number if number < _INT_MIN else (2 * _INT_MIN - number) % _INT_MIN
+    return magnitude % partition_count
+
+
+class Producer(NamedTuple):
+    """On whose behalf records are written: they count once its transaction is committed."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class StoredBatch(NamedTuple):
+    next_offset: int
+    """The one after the batch."""
+    records: list[Record]
+    producer: Producer | None
+    """Of records inside a transaction."""
+    marker: Marker | None
+    """How a transaction ended; there are no records then."""
+
+
+class ShardLog(Protocol):
+    """The partitions of the topic that this broker leads."""
+
+    def append(self, partition: int, batches: bytes) -> Awaitable[None] | None:
+        """All of them or an error. None: committed already; else they are once the awaitable is done."""
+        ...
+
+    def append_marker(
+        self, partition: int, marker: Marker, transaction_version: int
+    ) -> Awaitable[None] | None:
+        """As `append`. Refuses a marker of a producer or a coordinator that has been replaced."""
+        ...
+
+    def check_producer(self, partition: int, producer: Producer) -> None:
+        """Raises InvalidProducerEpoch if the log would refuse its records."""
+        ...
+
+    def has_transaction(self, partition: int, producer: Producer) -> bool:
+        """Whether the producer has written here since its last transaction ended."""
+        ...
+
+    def read(self, partition: int, offset: int, size_bytes: int) -> ReadableBuffer:
+        """Whole batches from `offset` on; empty at the end of what is committed."""
+        ...
+
+    def start_offset(self, partition: int) -> int: ...
+
+    def batch_bytes_max(self, partition: int) -> int: ...
+
+
+class ReplicatedShardLog:
+    def __init__(self, replicas: ReplicaManager, topic: str) -> None:
+        self._replicas = replicas
+        self._topic = topic
+
+    def append(self, partition: int, batches: bytes) -> Awaitable[None] | None:
+        found = self._replicas.partition(self._topic, partition)
+        found.append(memoryview(batches), ACKS_ALL, trusted=True)
+        return found.log.flush() if found.log.reached_flush_messages else None
+
+    def append_marker(
+        self, partition: int, marker: Marker, transaction_version: int
+    ) -> Awaitable[None] | None:
+        found = self._replicas.partition(self._topic, partition)
+        found.append_marker(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            marker.committed,
+            transaction_version,
+        )
+        return found.log.flush() if found.log.reached_flush_messages else None
+
+    def check_producer(self, partition: int, producer: Producer) -> None:
+        states = self._replicas.partition(self._topic, partition).log.producers
+        known = states.active.get(producer.producer_id)
+        if known is not None and producer.producer_epoch < known.epoch:
+            raise InvalidProducerEpoch(
+                f"{self._topic}-{partition}: producer {producer.producer_id} writes with epoch "
+                f"{producer.producer_epoch}, which was replaced by {known.epoch}; another instance has taken "
+                "over"
+            )
+
+    def has_transaction(self, partition: int, producer: Producer) -> bool:
+        states = self._replicas.partition(self._topic, partition).log.producers
+        return states.has_open_transaction(producer.producer_id, producer.producer_epoch)
+
+    def read(self, partition: int, offset: int, size_bytes: int) -> ReadableBuffer:
+        found = self._replicas.partition(self._topic, partition)
+        return found.log.read(offset, size_bytes, upto=found.high_watermark)
+
+    def start_offset(self, partition: int) -> int:
+        return self._replicas.partition(self._topic, partition).log_start_offset
+
+    def batch_bytes_max(self, partition: int) -> int:
+        return self._replicas.partition(self._topic, partition).log.config.max_message_bytes
+
+
+def read_batches(data: ReadableBuffer) -> Iterator[StoredBatch]:
+    view = memoryview(data)
+    for at, header in iter_headers(view):
+        batch = view[at : at + header.size]
+        if header.is_control:
+            yield StoredBatch(header.last_offset + 1, [], None, read_marker(batch))
+            continue
+        producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
+        yield StoredBatch(header.last_offset + 1, list(iter_records(batch)), producer, None)

@@ -1,0 +1,84 @@
+"""All shards of one kind on this broker, one for each partition of their topic that it leads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, Generic
+
+from ottla.coordinator.hosted import Command, HostedShard, S, ShardKind
+from ottla.coordinator.shard_log import partition_for
+from ottla.metadata.image import MetadataImage, PartitionImage
+from ottla.runtime.clock import Clock
+from ottla.runtime.tasks import TaskScope
+from ottla.wire.errors import CoordinatorNotAvailable, NotCoordinator
+
+
+class Shards(Generic[S]):
+    def __init__(self, topic: str, kind: ShardKind[S], node_id: int, clock: Clock, tasks: TaskScope) -> None:
+        self._topic = topic
+        self._kind = kind
+        self._node_id = node_id
+        self._clock = clock
+        self._tasks = tasks
+        self._partitions: tuple[PartitionImage, ...] = ()
+        self._hosted: dict[int, tuple[int, HostedShard[S]]] = {}
+        """By partition, with the leader epoch it was loaded in."""
+
+    def follow(self, image: MetadataImage) -> None:
+        """Load what this broker leads from now on, drop what it no longer does."""
+        topic = image.topics.get(self._topic)
+        partitions = topic.partitions if topic is not None else ()
+        if partitions is self._partitions:
+            return
+        self._partitions = partitions
+        led = {
+            index: partition.leader_epoch
+            for index, partition in enumerate(partitions)
+            if partition.leader == self._node_id
+        }
+        for index, (epoch, hosted) in list(self._hosted.items()):
+            if led.get(index) != epoch:
+                hosted.close()
+                del self._hosted[index]
+        for index, epoch in led.items():
+            if index not in self._hosted:
+                hosted = HostedShard(index, self._kind, self._clock, self._tasks)
+                self._hosted[index] = (epoch, hosted)
+                hosted.start()
+
+    def close(self) -> None:
+        for _, hosted in self._hosted.values():
+            hosted.close(CoordinatorNotAvailable("this broker is stopping; find the coordinator again"))
+        self._hosted.clear()
+
+    def partition_for(self, key: str) -> int:
+        """Raises CoordinatorNotAvailable until the topic exists."""
+        if not self._partitions:
+            raise CoordinatorNotAvailable(f"{self._topic} does not exist yet; find the coordinator again")
+        return partition_for(key, len(self._partitions))
+
+    def hosting(self, key: str) -> HostedShard[S]:
+        """Raises NotCoordinator for what another broker coordinates."""
+        found = self._hosted.get(self.partition_for(key))
+        if found is None:
+            raise NotCoordinator(f"{key} is coordinated elsewhere; find its coordinator")
+        return found[1]
+
+    def submit(self, key: str, command: Command[S]) -> asyncio.Future[Any]:
+        return self.hosting(key).submit(command)
+
+    def of_partition(self, partition: int) -> HostedShard[S]:
+        found = self._hosted.get(partition)
+        if found is None:
+            raise NotCoordinator(f"this broker does not lead {self._topic}-{partition}; refresh metadata")
+        return found[1]
+
+    def leader_epoch(self, partition: int) -> int | None:
+        """None where this broker does not lead."""
+        found = self._hosted.get(partition)
+        return None if found is None else found[0]
+
+    def __iter__(self) -> Iterator[HostedShard[S]]:
+        """By partition."""
+        return iter([hosted for _, (_, hosted) in sorted(self._hosted.items())])

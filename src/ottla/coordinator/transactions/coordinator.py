@@ -1,0 +1,272 @@
+"""The transaction coordinator of one broker: finds the shard of a transactional id, checks what is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+from ottla.coordinator.hosted import Command, ShardKind
+from ottla.coordinator.producer_ids import ProducerIds
+from ottla.coordinator.regex import RegexError, compile_regex
+from ottla.coordinator.runtime import GroupCoordinator
+from ottla.coordinator.shard_log import ShardLog
+from ottla.coordinator.shards import Shards
+from ottla.coordinator.transactions.commands import (
+    AddRequest,
+    Decided,
+    EndRequest,
+    InitRequest,
+    Listed,
+    ListRequest,
+    ProducerIdentity,
+)
+from ottla.coordinator.transactions.markers import MarkerWriter
+from ottla.coordinator.transactions.records import decode, encode
+from ottla.coordinator.transactions.settings import TransactionSettings
+from ottla.coordinator.transactions.shard import TransactionShard
+from ottla.coordinator.transactions.states import BY_LABEL, State
+from ottla.coordinator.transactions.transaction import (
+    BUMPS_EPOCH,
+    NEVER_TIMES_OUT_MS,
+    Transaction,
+)
+from ottla.log.types import TopicPartition
+from ottla.metadata.features import TRANSACTION_VERSION
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from ottla.replication.manager import ReplicaManager
+from ottla.runtime.clock import Clock
+from ottla.runtime.tasks import TaskScope
+from ottla.wire.errors import (
+    ConcurrentTransactions,
+    ErrorCode,
+    InvalidRegularExpression,
+    InvalidRequest,
+    InvalidTransactionTimeout,
+    KafkaError,
+    NotCoordinator,
+    TransactionalIdAuthorizationFailed,
+    UnsupportedVersion,
+)
+
+_INIT_RETRY_SECONDS = (0.0, 0.01, 0.05)
+_ID_LENGTH_MAX = 8_000
+"""Characters; in UTF-8 they fit into the 32 kB that strings of the stored records may have."""
+
+
+class TransactionCoordinator:
+    def __init__(
+        self,
+        node_id: int,
+        settings: TransactionSettings,
+        transaction_log: ShardLog,
+        producer_ids: ProducerIds,
+        replicas: ReplicaManager,
+        groups: GroupCoordinator,
+        clock: Clock,
+        tasks: TaskScope,
+    ) -> None:
+        self._settings = settings
+        self._producer_ids = producer_ids
+        self._groups = groups
+        self._image = MetadataImage()
+        self._markers = MarkerWriter(replicas, groups, self, tasks)
+        kind = ShardKind(
+            noun="transactions",
+            log=transaction_log,
+            new=lambda: TransactionShard(settings, producer_ids.take, self._transaction_version),
+            loaded=lambda shard, now: shard.loaded(now),
+            encode=lambda key, value: encode(key, value, self._transaction_version()),
+            decode=decode,
+            act=self._markers.write,
+        )
+        self._shards = Shards(TRANSACTION_TOPIC, kind, node_id, clock, tasks)
+
+    # --- life
+
+    def apply(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Leadership as of `new`; the partitions themselves are there already."""
+        self._image = new
+        if old.topics is not new.topics:
+            self._shards.follow(new)
+
+    def close(self) -> None:
+        self._shards.close()
+
+    def partition_for(self, transactional_id: str) -> int:
+        """Raises CoordinatorNotAvailable until the topic exists."""
+        return self._shards.partition_for(transactional_id)
+
+    def leader_epoch(self, partition: int) -> int | None:
+        return self._shards.leader_epoch(partition)
+
+    def has_partition(self, tp: TopicPartition) -> bool:
+        topic = self._image.topics.get(tp.topic)
+        return topic is not None and 0 <= tp.partition < len(topic.partitions)
+
+    def told(self, partition: int, decided: Decided) -> None:
+        # If the shard is lost before that is stored, the one loaded next has the partitions told again.
+        try:
+            hosted = self._shards.of_partition(partition)
+        except NotCoordinator:
+            return
+        done = hosted.submit(lambda shard, ticket, now: shard.complete(decided, ticket, now))
+        done.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _transaction_version(self) -> int:
+        return self._image.features.get(TRANSACTION_VERSION, 0)
+
+    def _submit(self, transactional_id: str, command: Command[TransactionShard]) -> asyncio.Future[Any]:
+        if not transactional_id:
+            raise InvalidRequest("transactional.id must not be empty")
+        if len(transactional_id) > _ID_LENGTH_MAX:
+            raise InvalidRequest(
+                f"a transactional id of {len(transactional_id)} characters cannot be stored; at most "
+                f"{_ID_LENGTH_MAX} can"
+            )
+        return self._shards.submit(transactional_id, command)
+
+    # --- commands; all raise KafkaError
+
+    async def init_producer_id(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdentity | None = None,
+        *,
+        two_phase_commit: bool = False,
+        keep_prepared: bool = False,
+    ) -> ProducerIdentity:
+        if two_phase_commit and not self._settings.two_phase_commit:
+            raise TransactionalIdAuthorizationFailed(
+                "this broker takes no part in two-phase commits; set transaction.two.phase.commit.enable=true"
+            )
+        if keep_prepared:
+            raise UnsupportedVersion("a prepared transaction cannot be kept; initialize without it")
+        if two_phase_commit:
+            timeout_ms = NEVER_TIMES_OUT_MS
+        elif not 0 < timeout_ms <= self._settings.timeout_max_ms:
+            raise InvalidTransactionTimeout(
+                f"transaction.timeout.ms is {timeout_ms}; this broker takes 1 to "
+                f"{self._settings.timeout_max_ms} (transaction.max.timeout.ms)"
+            )
+        request = InitRequest(transactional_id, timeout_ms, expected)
+        for delay_seconds in _INIT_RETRY_SECONDS:
+            try:
+                return await self._init(request)
+            except ConcurrentTransactions:
+                # A transaction left open is being aborted, in less time than it takes a client to come again.
+                await asyncio.sleep(delay_seconds)
+        return await self._init(request)
+
+    async def _init(self, request: InitRequest) -> ProducerIdentity:
+        await self._producer_ids.wait_available()
+        identity: ProducerIdentity = await self._submit(
+            request.transactional_id, lambda shard, ticket, now: shard.init_producer_id(request, ticket, now)
+        )
+        return identity
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        *,
+        client_version: int = 0,
+    ) -> None:
+        """The transaction begins with the first."""
+        request = AddRequest(
+            transactional_id, producer_id, producer_epoch, frozenset(partitions), client_version
+        )
+        await self._submit(
+            transactional_id, lambda shard, ticket, now: shard.add_partitions(request, ticket, now)
+        )
+
+    async def add_offsets(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str
+    ) -> None:
+        """The partition that the group's offsets are kept in."""
+        tp = TopicPartition(OFFSETS_TOPIC, self._groups.partition_for(group_id))
+        await self.add_partitions(transactional_id, producer_id, producer_epoch, (tp,))
+
+    async def verify(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        add: bool,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Whether the producer may write to these partitions in its transaction; with `add` they become part.
+
+        Clients that can do without AddPartitionsToTxn are those of the new protocol.
+        """
+        try:
+            if add:
+                await self.add_partitions(
+                    transactional_id or "",
+                    producer_id,
+                    producer_epoch,
+                    partitions,
+                    client_version=BUMPS_EPOCH,
+                )
+                return dict.fromkeys(partitions, ErrorCode.none)
+            request = AddRequest(transactional_id or "", producer_id, producer_epoch, frozenset(partitions))
+            codes: dict[TopicPartition, ErrorCode] = await self._submit(
+                request.transactional_id, lambda shard, ticket, now: shard.verify(request, ticket, now)
+            )
+        except KafkaError as error:
+            return dict.fromkeys(partitions, error.code)
+        return codes
+
+    async def end(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        client_version: int = 0,
+    ) -> ProducerIdentity:
+        """What the producer goes on with; the old protocol does not tell it."""
+        request = EndRequest(transactional_id, producer_id, producer_epoch, committed, client_version)
+        await self._producer_ids.wait_available()
+        identity: ProducerIdentity = await self._submit(
+            transactional_id, lambda shard, ticket, now: shard.end(request, ticket, now)
+        )
+        return identity
+
+    async def describe(self, transactional_id: str) -> Transaction:
+        transaction: Transaction = await self._submit(
+            transactional_id, lambda shard, ticket, now: shard.describe(transactional_id, ticket, now)
+        )
+        return transaction
+
+    async def list(
+        self,
+        state_names: Collection[str] = (),
+        producer_ids: Collection[int] = (),
+        duration_ms: int = -1,
+        pattern: str | None = None,
+    ) -> tuple[list[Listed], list[str]]:
+        """All that this broker coordinates and that passes the filters, and the names that are no states."""
+        states: frozenset[State] | None = None
+        if state_names:
+            states = frozenset(BY_LABEL[name] for name in state_names if name in BY_LABEL)
+        try:
+            matches = compile_regex(pattern).matches if pattern else None
+        except RegexError as error:
+            raise InvalidRegularExpression(
+                f"{pattern} is no regular expression that this broker knows: {error}"
+            ) from error
+        request = ListRequest(states, frozenset(producer_ids), duration_ms)
+        listed: list[Listed] = []
+        for hosted in self._shards:
+            listed += await hosted.submit(
+                lambda shard, ticket, now: shard.list_transactions(request, ticket, now)
+            )
+        if matches is not None:
+            listed = [entry for entry in listed if matches(entry.transactional_id)]
+        return listed, [name for name in state_names if name not in BY_LABEL]

@@ -1,0 +1,60 @@
+"""UpdateFeatures, versions 1 and 2: levels of features are raised or lowered, all of a request or none.
+
+v1 upgrade type instead of a flag that allows downgrades, validation only (KIP-778) · v2 one error for the
+whole request instead of one per feature
+"""
+
+from __future__ import annotations
+
+from kio.schema.update_features import v1
+from kio.schema.update_features.v2.request import UpdateFeaturesRequest
+from kio.schema.update_features.v2.response import UpdateFeaturesResponse
+
+from ottla.controller.features import FeatureUpdate
+from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.outcome import error_code, error_message
+from ottla.handlers.registry import handles
+from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.wire.api import ApiKey
+from ottla.wire.errors import ErrorCode, InvalidRequest, KafkaError
+
+_NONE_UPDATED = "The update failed for all features since the following feature had an error: "
+
+
+@handles(ApiKey.UPDATE_FEATURES)
+async def update_features(
+    broker: Broker, context: RequestContext, request: UpdateFeaturesRequest
+) -> UpdateFeaturesResponse | v1.response.UpdateFeaturesResponse:
+    updates = [
+        FeatureUpdate(update.feature, update.max_version_level, update.upgrade_type)
+        for update in request.feature_updates
+    ]
+    error: KafkaError | None = None
+    try:
+        if len({update.name for update in updates}) < len(updates):
+            raise InvalidRequest("A feature is named more than once; name each once.")
+        await broker.controller.update_features(updates, validate_only=request.validate_only)
+    except KafkaError as refused:
+        error = refused
+    if context.version < 2:
+        return _by_feature(updates, error)
+    message = error_message(error)
+    return UpdateFeaturesResponse(
+        throttle_time=NOT_THROTTLED,
+        error_code=error_code(error),
+        error_message=None if message is None else f"{_NONE_UPDATED}{message}",
+    )
+
+
+def _by_feature(updates: list[FeatureUpdate], error: KafkaError | None) -> v1.response.UpdateFeaturesResponse:
+    return v1.response.UpdateFeaturesResponse(
+        throttle_time=NOT_THROTTLED,
+        error_code=ErrorCode.none,
+        error_message=None,
+        results=tuple(
+            v1.response.UpdatableFeatureResult(
+                feature=update.name, error_code=error_code(error), error_message=error_message(error)
+            )
+            for update in updates
+        ),
+    )

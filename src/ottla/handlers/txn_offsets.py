@@ -1,0 +1,154 @@
+"""TxnOffsetCommit (versions 0 to 5): offsets that count once a producer's transaction is committed.
+
+v3 names the member, so that a zombie consumer is fenced as well as a zombie producer · v4 producers know
+TRANSACTION_ABORTABLE · v5 the group's partition joins the transaction here, without AddOffsetsToTxn before
+(KIP-890).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from kio.schema.txn_offset_commit.v5.request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+)
+from kio.schema.txn_offset_commit.v5.response import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+from ottla.coordinator.commands import CommitRequest, PartitionCommit, TopicCommit
+from ottla.coordinator.shard_log import Producer
+from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.registry import handles
+from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.log.types import TopicPartition
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.internal_topics import OFFSETS_TOPIC
+from ottla.wire.api import ApiKey
+from ottla.wire.errors import ErrorCode, KafkaError
+
+_FIRST_KNOWING_LOADING = 2
+_FIRST_KNOWING_ABORTABLE = 4
+_FIRST_ADDING_PARTITION = 5
+_VERIFICATION_KEY = "transaction.partition.verification.enable"
+
+Codes = dict[tuple[str, int], ErrorCode]
+
+
+@handles(ApiKey.TXN_OFFSET_COMMIT)
+async def txn_offset_commit(
+    broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse:
+    codes: Codes = {}
+    commits = _commits(request, broker.controller.image, codes)
+    if commits:
+        try:
+            results = await _commit(broker, context.version, request, commits)
+        except KafkaError as error:
+            results = [[error.code] * len(topic.partitions) for topic in commits]
+        for topic, row in zip(commits, results, strict=True):
+            for item, code in zip(topic.partitions, row, strict=True):
+                codes[topic.name, item.partition] = _told(code, context.version)
+    return TxnOffsetCommitResponse(
+        throttle_time=NOT_THROTTLED, topics=tuple(_answer(topic, codes) for topic in request.topics)
+    )
+
+
+def _commits(request: TxnOffsetCommitRequest, image: MetadataImage, codes: Codes) -> list[TopicCommit]:
+    """What there is to commit to; codes for the rest."""
+    commits = []
+    for topic in request.topics:
+        known = image.topics.get(topic.name)
+        count = 0 if known is None else len(known.partitions)
+        partitions = []
+        for item in topic.partitions:
+            if 0 <= item.partition_index < count:
+                partitions.append(
+                    PartitionCommit(
+                        item.partition_index,
+                        item.committed_offset,
+                        item.committed_leader_epoch,
+                        item.committed_metadata,
+                    )
+                )
+            else:
+                codes[topic.name, item.partition_index] = ErrorCode.unknown_topic_or_partition
+        if partitions and known is not None:
+            commits.append(TopicCommit(topic.name, known.id, partitions))
+    return commits
+
+
+async def _commit(
+    broker: Broker, version: int, request: TxnOffsetCommitRequest, commits: list[TopicCommit]
+) -> list[list[ErrorCode]]:
+    adds = version >= _FIRST_ADDING_PARTITION
+    is_verified = adds or broker.config.boolean(_VERIFICATION_KEY)
+
+    async def verify(index: int) -> ErrorCode:
+        return await _verify(broker, request, TopicPartition(OFFSETS_TOPIC, index), adds)
+
+    async def trust(index: int) -> ErrorCode:
+        return ErrorCode.none
+
+    producer = Producer(request.producer_id, request.producer_epoch)
+    return await broker.groups.commit_transactional(
+        CommitRequest(
+            request.group_id,
+            commits,
+            request.member_id,
+            request.generation_id,
+            request.group_instance_id,
+            version=version,
+            producer=producer,
+        ),
+        producer,
+        verify if is_verified else trust,
+        is_own_epoch=adds,
+    )
+
+
+async def _verify(
+    broker: Broker, request: TxnOffsetCommitRequest, partition: TopicPartition, adds: bool
+) -> ErrorCode:
+    """Asks again while the transaction before is being ended, which is over before a client would be back."""
+    clock, config = broker.runtime.clock, broker.config
+    deadline = clock.monotonic() + config.integer("add.partitions.to.txn.retry.backoff.max.ms") / 1000
+    while True:
+        codes = await broker.transactions.verify(
+            request.transactional_id, request.producer_id, request.producer_epoch, [partition], add=adds
+        )
+        code = codes.get(partition, ErrorCode.none)
+        is_ending = adds and code is ErrorCode.concurrent_transactions
+        if not is_ending or clock.monotonic() >= deadline:
+            return code
+        await asyncio.sleep(config.integer("add.partitions.to.txn.retry.backoff.ms") / 1000)
+
+
+def _told(code: ErrorCode, version: int) -> ErrorCode:
+    """What clients of that version understand."""
+    match code:
+        case ErrorCode.producer_fenced:
+            return ErrorCode.invalid_producer_epoch
+        case ErrorCode.transaction_abortable if version < _FIRST_KNOWING_ABORTABLE:
+            return ErrorCode.invalid_txn_state
+        case ErrorCode.network_exception | ErrorCode.coordinator_load_in_progress:
+            is_known = version >= _FIRST_KNOWING_LOADING
+            return ErrorCode.coordinator_load_in_progress if is_known else ErrorCode.coordinator_not_available
+        case _:
+            return code
+
+
+def _answer(topic: TxnOffsetCommitRequestTopic, codes: Codes) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(
+        name=topic.name,
+        partitions=tuple(
+            TxnOffsetCommitResponsePartition(
+                partition_index=item.partition_index,
+                error_code=codes[topic.name, item.partition_index],
+            )
+            for item in topic.partitions
+        ),
+    )

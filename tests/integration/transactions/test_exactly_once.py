@@ -1,0 +1,85 @@
+"""Consume, transform, produce, with the offsets in the transaction, by programs that are killed all the time.
+
+What comes out is what would have come out without a single crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from transformers.outcome import assert_exactly_once, committed_offsets, read_topic
+from transformers.processes import TRANSACTIONS_PER_LIFE_MAX, Killings, Transformers
+from transformers.work import ABORTED, RECORDS_PER_TRANSACTION, Work
+
+PARTITIONS = 2
+# As many as a life can get done before it ends, or it would wait for more.
+RECORDS_PER_KILL = (TRANSACTIONS_PER_LIFE_MAX + 1) * RECORDS_PER_TRANSACTION
+KILLS_BETWEEN_LOOKS = 5
+KILLS_TO_MEET_EVERYTHING = 10
+
+KILLS = [
+    pytest.param("confluent", 16, id="confluent"),
+    pytest.param("aio", 14, id="aiokafka"),
+    pytest.param("java", 3, id="java", marks=pytest.mark.maven),
+    pytest.param("confluent", 40, id="confluent-long", marks=pytest.mark.slow),
+    pytest.param("aio", 40, id="aiokafka-long", marks=pytest.mark.slow),
+    pytest.param("java", 20, id="java-long", marks=[pytest.mark.slow, pytest.mark.maven]),
+]
+
+
+@pytest.mark.parametrize(("client", "kills"), KILLS)
+def test_killing_a_transformer_neither_loses_nor_repeats_a_record(
+    client: str,
+    kills: int,
+    bootstrap_servers: str,
+    admin: AdminClient,
+    names: Iterator[str],
+    new_topic: Callable[[int], str],
+    transformers: Callable[[str], Transformers],
+) -> None:
+    source, target = new_topic(PARTITIONS), new_topic(PARTITIONS)
+    work = Work(bootstrap_servers, source, target, group=next(names), seed=kills)
+    total = kills * RECORDS_PER_KILL
+    fill(bootstrap_servers, source, total)
+
+    def check_so_far() -> None:
+        """While nobody is at work."""
+        consumed = committed_offsets(admin, work.group, source, PARTITIONS)
+        values = read_topic(bootstrap_servers, target, PARTITIONS, isolation="read_committed")
+        assert_exactly_once(values, consumed)
+
+    with Killings(transformers(client), work, seed=kills) as killings:
+        for number in range(kills):
+            killings.kill_at_random()
+            if number % KILLS_BETWEEN_LOOKS == 0:
+                # A new producer ends what its predecessor has left open; then everything is quiet.
+                end_open_transaction(work)
+                check_so_far()
+        last = killings.start()
+        while sum(committed_offsets(admin, work.group, source, PARTITIONS)) < total:
+            last.wait_step("idle", last.steps["idle"] + 1)
+        check_so_far()
+    if kills < KILLS_TO_MEET_EVERYTHING:
+        return
+    assert killings.steps["committed"] > kills, "most lives should get something done"
+    everything = read_topic(bootstrap_servers, target, PARTITIONS, isolation="read_uncommitted")
+    aborted = [value for values in everything for value in values if value.startswith(ABORTED)]
+    assert aborted, "transactions were aborted, and their records are there for whoever asks"
+    assert sum(map(len, everything)) - len(aborted) > total, "kills have left unfinished transactions behind"
+
+
+def fill(bootstrap_servers: str, topic: str, count: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5})
+    for number in range(count):
+        producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
+    assert producer.flush(20) == 0
+
+
+def end_open_transaction(work: Work) -> None:
+    producer = Producer(
+        {"bootstrap.servers": work.bootstrap_servers, "transactional.id": work.transactional_id}
+    )
+    producer.init_transactions(20)
