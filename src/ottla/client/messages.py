@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, NamedTuple, get_args
 
 from ottla.wire.messages import field_defaults, newest_version, widen
+from ottla.wire.nullable import allow_null
 
 __all__ = ["AskCodec", "ask_codec", "versions_known"]
 
@@ -26,7 +27,7 @@ class AskCodec(NamedTuple):
     flexible: bool
     response_header_flexible: bool
     write: Callable[[Mapping[str, Any]], bytes]
-    read: Callable[[bytes, int], Any]
+    read: Callable[[bytes | memoryview, int], Any]
     widen: Callable[[Any], Any]
     """From this version's answer to the newest version's."""
 
@@ -45,7 +46,7 @@ def ask_codec(api_key: int, version: int) -> AskCodec:
     from kio.serial import entity_reader, entity_writer
 
     request_type = load_request_schema(api_key, version)
-    response_type = load_response_schema(api_key, version)
+    response_type = allow_null(api_key, load_response_schema(api_key, version))
     newest_module = sys.modules[load_response_schema(api_key, newest_version(api_key)).__module__]
     write_entity = entity_writer(request_type)
     read_entity = entity_reader(response_type)
@@ -55,7 +56,7 @@ def ask_codec(api_key: int, version: int) -> AskCodec:
         write_entity(buffer, _build(request_type, values))
         return buffer.getvalue()
 
-    def read(data: bytes, at: int) -> Any:
+    def read(data: bytes | memoryview, at: int) -> Any:
         return read_entity(data, at)[0]
 
     def widen_response(response: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+import ssl
 from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
 
@@ -197,7 +198,9 @@ class HostNetwork:
         return self._network.listen(factory, self._name, port)
 
     async def connect(
-        self, factory: ProtocolFactory, host: str, port: int
+        self, factory: ProtocolFactory, host: str, port: int, tls: ssl.SSLContext | None = None
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        if tls is not None:
+            raise NotImplementedError("links of the simulation carry no TLS")
         target = self._name if host in OWN_NAMES else host
         return await self._network.connect(factory, self._name, (target, port))

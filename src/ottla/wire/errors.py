@@ -67,6 +67,34 @@ class InvalidTxnState(KafkaError):
     code = ErrorCode.invalid_txn_state
 
 
+class TransactionCoordinatorFenced(KafkaError):
+    code = ErrorCode.transaction_coordinator_fenced
+
+
+class TransactionalIdAuthorizationFailed(KafkaError):
+    code = ErrorCode.transactional_id_authorization_failed
+
+
+class InvalidProducerIdMapping(KafkaError):
+    code = ErrorCode.invalid_producer_id_mapping
+
+
+class ProducerFenced(KafkaError):
+    code = ErrorCode.producer_fenced
+
+
+class InvalidTransactionTimeout(KafkaError):
+    code = ErrorCode.invalid_transaction_timeout
+
+
+class ConcurrentTransactions(KafkaError):
+    code = ErrorCode.concurrent_transactions
+
+
+class TransactionalIdNotFound(KafkaError):
+    code = ErrorCode.transactional_id_not_found
+
+
 class UnknownTopicOrPartition(KafkaError):
     code = ErrorCode.unknown_topic_or_partition
 
@@ -129,6 +157,10 @@ class StaleBrokerEpoch(KafkaError):
 
 class BrokerIdNotRegistered(KafkaError):
     code = ErrorCode.broker_id_not_registered
+
+
+class InvalidUpdateVersion(KafkaError):
+    code = ErrorCode.invalid_update_version
 
 
 class PolicyViolation(KafkaError):

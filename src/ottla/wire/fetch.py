@@ -8,6 +8,7 @@ tagged field · 16 node endpoints · 17 replica directory id · 18 high watermar
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -220,6 +221,8 @@ class FetchedPartition(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     records: ReadableBuffer
+    aborted: Sequence[tuple[int, int]] | None = None
+    """(producer id, first offset) of aborted transactions; None for who reads uncommitted records, too."""
 
 
 _RESPONSE_HEAD = struct.Struct(">ihi")  # throttle time, error, session id
@@ -227,9 +230,14 @@ _ROW_4 = struct.Struct(">ihqqii")  # index, error, high watermark, last stable, 
 _ROW_5 = struct.Struct(">ihqqqii")
 _ROW_11 = struct.Struct(">ihqqqiii")  # preferred read replica before the length
 _ROW_12 = struct.Struct(">ihqqqBi")  # compact aborted list, preferred read replica
+_ROW_HEAD_4 = struct.Struct(">ihqq")  # what comes before an aborted list
+_ROW_HEAD_5 = struct.Struct(">ihqqq")
+_ABORTED = struct.Struct(">qq")  # producer id, first offset
+_ABORTED_12 = struct.Struct(">qqB")  # no tags
+_NO_PREFERRED_REPLICA = _I32.pack(-1)
 
 
-def encode(
+def encode(  # noqa: PLR0912 - a call per branch would cost what this path may not
     version: int,
     session_id: int,
     topics: list[tuple[bytes, list[FetchedPartition]]],
@@ -250,17 +258,20 @@ def encode(
             pending += topic + uvarint(len(partitions) + 1)
         else:
             pending += uvarint(len(topic) + 1) + topic + uvarint(len(partitions) + 1)
-        for index, error, high_watermark, last_stable, log_start, records in partitions:
+        for row in partitions:
+            index, error, high_watermark, last_stable, log_start, records, aborted = row
             length = len(records)
-            if flexible:
-                pending += _ROW_12.pack(index, error, high_watermark, last_stable, log_start, 1, -1)
+            if aborted is not None:
+                pending += _row_with_aborted(version, row, aborted)
+            elif flexible:
+                pending += _ROW_12.pack(index, error, high_watermark, last_stable, log_start, 0, -1)
                 pending += uvarint(length + 1)
             elif version >= 11:
-                pending += _ROW_11.pack(index, error, high_watermark, last_stable, log_start, 0, -1, length)
+                pending += _ROW_11.pack(index, error, high_watermark, last_stable, log_start, -1, -1, length)
             elif version >= 5:
-                pending += _ROW_5.pack(index, error, high_watermark, last_stable, log_start, 0, length)
+                pending += _ROW_5.pack(index, error, high_watermark, last_stable, log_start, -1, length)
             else:
-                pending += _ROW_4.pack(index, error, high_watermark, last_stable, 0, length)
+                pending += _ROW_4.pack(index, error, high_watermark, last_stable, -1, length)
             if length:
                 out.append(pending)
                 out.append(records)
@@ -274,3 +285,19 @@ def encode(
     if pending:
         out.append(pending)
     return out
+
+
+def _row_with_aborted(version: int, row: FetchedPartition, aborted: Sequence[tuple[int, int]]) -> bytes:
+    """A row up to its records."""
+    index, error, high_watermark, last_stable, log_start, records, _ = row
+    if version >= 5:
+        head = _ROW_HEAD_5.pack(index, error, high_watermark, last_stable, log_start)
+    else:
+        head = _ROW_HEAD_4.pack(index, error, high_watermark, last_stable)
+    if version >= FIRST_FLEXIBLE:
+        entries = b"".join(_ABORTED_12.pack(*transaction, 0) for transaction in aborted)
+        tail = _NO_PREFERRED_REPLICA + uvarint(len(records) + 1)
+        return head + uvarint(len(aborted) + 1) + entries + tail
+    entries = b"".join(_ABORTED.pack(*transaction) for transaction in aborted)
+    tail = (_NO_PREFERRED_REPLICA if version >= 11 else b"") + _I32.pack(len(records))
+    return head + _I32.pack(len(aborted)) + entries + tail

@@ -28,6 +28,7 @@ finally:
         del sys.modules["hypothesis"]
 
 from ottla.wire.counts import walker  # noqa: E402
+from ottla.wire.nullable import allow_null  # noqa: E402
 from ottla.wire.upgrades import AS_RECEIVED, find_upgrade  # noqa: E402
 
 __all__ = ["Codec", "SerialError", "codec", "field_defaults", "newest_version", "widen"]
@@ -54,7 +55,7 @@ def newest_version(api_key: int) -> int:
 def codec(api_key: int, version: int) -> Codec:
     """Raises kio's KioIndexError for versions it does not know."""
     request_type = load_request_schema(api_key, version)
-    response_type = load_response_schema(api_key, version)
+    response_type = allow_null(api_key, load_response_schema(api_key, version))
     newest_module = sys.modules[load_request_schema(api_key, newest_version(api_key)).__module__]
     read_entity = entity_reader(request_type)
     write_entity = entity_writer(response_type)

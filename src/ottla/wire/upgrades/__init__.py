@@ -14,6 +14,7 @@ from typing import Any, cast
 from ottla.wire.api import ApiKey
 
 _MODULES = {
+    ApiKey.ADD_PARTITIONS_TO_TXN: "add_partitions_to_txn",
     ApiKey.METADATA: "metadata",
     ApiKey.DELETE_TOPICS: "delete_topics",
 }
