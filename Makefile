@@ -30,7 +30,7 @@ quickstart: $(INSTALLED) ## Start a broker, produce and consume, see it work
 	@$(BIN)/python examples/quickstart.py
 
 test: $(INSTALLED) node-clients ## Run all tests
-	$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
 
 # Clients of Node.js are tested where there is a Node.js.
 .PHONY: node-clients

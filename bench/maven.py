@@ -24,31 +24,35 @@ POM = """\
 </project>
 """
 DEPENDENCY = (
-    "    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+    "    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>"
 )
+ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 
 
 class PeerUnavailable(Exception):
     """A peer cannot be had on this machine; the text says what is missing."""
 
 
-def fetch_jars(home: Path, title: str, *artifacts: str) -> Path:
-    """`artifacts` are group:artifact:version; they and what they need at run time end up in the result."""
+def fetch_jars(home: Path, title: str, *artifacts: str, alone: bool = False) -> Path:
+    """`artifacts` are group:artifact:version; they and what they need at run time end up in the result.
+
+    `alone` leaves out what they need, for parts of something that has the rest.
+    """
     home.parent.mkdir(parents=True, exist_ok=True)
     with (home.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "complete").exists():
-            _fetch_into(home, title, artifacts)
+            _fetch_into(home, title, artifacts, ALONE if alone else "")
     return home / "libs"
 
 
-def _fetch_into(home: Path, title: str, artifacts: tuple[str, ...]) -> None:
+def _fetch_into(home: Path, title: str, artifacts: tuple[str, ...], exclusions: str) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise PeerUnavailable(f"mvn is not installed, so the jars of {title} cannot be fetched")
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir()
-    dependencies = "\n".join(DEPENDENCY.format(*artifact.split(":")) for artifact in artifacts)
+    dependencies = "\n".join(DEPENDENCY.format(*artifact.split(":"), exclusions) for artifact in artifacts)
     (home / "pom.xml").write_text(POM.format(dependencies=dependencies))
     print(f"fetching {title} through Maven …", file=sys.stderr)
     argv = [maven, "-B", "-q", "-Dstyle.color=never", "-f", str(home / "pom.xml")]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import struct
 
 import cramjam
+import lz4.frame
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,3 +76,12 @@ def test_unknown_codecs_are_refused() -> None:
         compress(5, b"")
     with pytest.raises(CorruptRecords, match="codec 5 is unknown"):
         decompress(5, b"")
+
+
+@given(st.binary(max_size=300) | st.binary(max_size=50).map(lambda part: part * 5000), st.integers(1, 17))
+def test_lz4_of_every_level_is_read_and_has_independent_blocks(data: bytes, level: int) -> None:
+    frame = compress(LZ4, data, level)
+    assert decompress(LZ4, frame) == data
+    # Version 1, blocks that do not depend on each other, no checksums: what Java reads.
+    assert frame[4] == 0x60
+    assert lz4.frame.decompress(frame) == data

@@ -1,0 +1,35 @@
+"""Who sends a batch, written into its header after it was built."""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+from ottla.records.batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, TRANSACTIONAL
+
+_ATTRIBUTES = struct.Struct(">h")
+_CRC = struct.Struct(">I")
+_PRODUCER = struct.Struct(">qhi")
+_PRODUCER_AT = 43  # producer id, epoch, base sequence
+_SEQUENCES = 1 << 31
+"""Sequence numbers go up to the largest 32-bit integer and start again at 0."""
+
+
+def stamped(
+    batch: bytes, producer_id: int, producer_epoch: int, base_sequence: int, *, transactional: bool
+) -> bytes:
+    """The batch as this producer sends it, with its checksum."""
+    header = bytearray(batch[:HEADER_BYTES])
+    (attributes,) = _ATTRIBUTES.unpack_from(header, ATTRIBUTES_AT)
+    attributes = attributes | TRANSACTIONAL if transactional else attributes & ~TRANSACTIONAL
+    _ATTRIBUTES.pack_into(header, ATTRIBUTES_AT, attributes)
+    _PRODUCER.pack_into(header, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    records = memoryview(batch)[HEADER_BYTES:]
+    _CRC.pack_into(header, CRC_AT, crc32c(records, crc32c(memoryview(header)[ATTRIBUTES_AT:])))
+    return b"".join((header, records))
+
+
+def next_sequence(sequence: int, record_count: int) -> int:
+    """The sequence number behind a batch that starts with this one."""
+    return (sequence + record_count) % _SEQUENCES

@@ -1,0 +1,56 @@
+"""What a streaming query's checkpoint says: who the query is, and up to where a micro-batch reads.
+
+Spark writes the offsets of a micro-batch down before it runs it, and never changes them: after a failure the
+same micro-batch is run again. So this is exact, also for rows that a filter dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+
+class Checkpoint:
+    """Read through Spark's own file systems: a local path, hdfs://, s3a://, whatever the query can use."""
+
+    def __init__(self, spark: Any, location: str) -> None:
+        self._jvm = spark._jvm
+        self._hadoop = spark._jsc.hadoopConfiguration()
+        self._location = location.rstrip("/")
+
+    def query_id(self) -> str:
+        """Stays the same over restarts, and is another one when the checkpoint is deleted."""
+        return str(json.loads(self._read("metadata"))["id"])
+
+    def source_offsets(self, batch_id: int) -> dict[tuple[str, int], int]:
+        """Where this micro-batch ends in each partition that it reads, for sources that are topics."""
+        return dict(topic_offsets(self._read(f"offsets/{batch_id}")))
+
+    def _read(self, name: str) -> str:
+        path = self._jvm.org.apache.hadoop.fs.Path(f"{self._location}/{name}")
+        stream = path.getFileSystem(self._hadoop).open(path)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+
+def topic_offsets(log_entry: str) -> Iterator[tuple[tuple[str, int], int]]:
+    """Of an entry of the offset log: a version, a line about the batch, and a line of JSON per source.
+
+    Sources that read topics write {"topic": {"partition": offset}}; others write other things.
+    """
+    for line in log_entry.splitlines()[2:]:
+        try:
+            offsets = json.loads(line)
+        except ValueError:
+            continue
+        if not isinstance(offsets, dict):
+            continue
+        for topic, partitions in offsets.items():
+            if not isinstance(partitions, dict):
+                continue
+            for partition, offset in partitions.items():
+                if partition.isdecimal() and isinstance(offset, int) and offset >= 0:
+                    yield (topic, int(partition)), offset

@@ -1,0 +1,166 @@
+"""A SparkSession made for pipelines over topics: `spark_session()` and that is all.
+
+Spark writes pages of log lines to the terminal, needs a Java to be found, and its defaults are for large
+batch jobs. Here the lines go to a file whose path is told, Java is found or its absence explained, and
+defaults fit micro-batches on few cores. Whatever is set elsewhere (spark-submit, spark-defaults.conf, the
+`settings` argument) wins over these defaults.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from ottla.spark.java import bundled_java, find_java
+
+__all__ = ["SparkMissing", "log_path", "spark_session"]
+
+LOCAL_MASTER: Final = "local[*]"
+SHUFFLE_PARTITIONS_MAX: Final = 8
+ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+_LOG4J = """\
+status = error
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {path}
+appender.file.filePattern = {path}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 50MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 2
+rootLogger.level = {level}
+rootLogger.appenderRef.file.ref = file
+"""
+
+_LAUNCHER_NAME: Final = "pyspark-shell"
+_log_path: str | None = None
+
+
+class SparkMissing(Exception):
+    """PySpark or something it needs is not installed; the text says what to install."""
+
+
+def spark_session(
+    app_name: str = "ottla",
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    log_dir: str | None = None,
+    log_level: str = "warn",
+) -> Any:
+    """The session of this process, started if there is none. Raises SparkMissing or JavaMissing.
+
+    `master` is Spark's: `local[*]`, `spark://host:7077`, …; without one, what spark-submit or
+    spark-defaults.conf say, else all cores of this machine. Where Spark's log went: `log_path()`.
+    """
+    _require_packages()
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    # Workers must run the interpreter that has ottla, not whichever `python3` comes first on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    wanted = dict(settings or {})
+    if master is not None:
+        wanted["spark.master"] = master
+    if not _machine_runs():
+        _start_machine(wanted, Path(log_dir) if log_dir else _default_log_dir(), log_level)
+    conf = SparkConf()
+    conf.setAll(list(wanted.items()))
+    conf.setIfMissing("spark.master", LOCAL_MASTER)
+    # The launcher sets these two itself when nobody else did.
+    if conf.get("spark.app.name", _LAUNCHER_NAME) == _LAUNCHER_NAME:
+        conf.set("spark.app.name", app_name)
+    conf.set("spark.ui.showConsoleProgress", wanted.get("spark.ui.showConsoleProgress", "false"))
+    for name, value in _defaults((conf.get("spark.master") or LOCAL_MASTER).startswith("local")).items():
+        conf.setIfMissing(name, value)
+    return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def log_path() -> str | None:
+    """The file with Spark's log lines, once a session was started here."""
+    return _log_path
+
+
+def _defaults(is_local: bool) -> dict[str, str]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    defaults = {
+        "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Fewer and larger batches cross to the Python workers; their bytes are bounded separately.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        # Each shuffle partition is a task and a state store per micro-batch: 200 of them are for clusters.
+        "spark.sql.shuffle.partitions": str(max(2, min(2 * cores, SHUFFLE_PARTITIONS_MAX))),
+        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        # A second copy of a writing task would only be refused by the exactly-once writer.
+        "spark.speculation": "false",
+    }
+    if is_local:
+        defaults |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+        }
+    return defaults
+
+
+def _require_packages() -> None:
+    for package in ("pyspark", "pyarrow", "pandas", "numpy"):
+        try:
+            metadata.version(package)
+        except metadata.PackageNotFoundError:
+            raise SparkMissing(
+                f"The package {package} is not installed; pipelines need it. "
+                "Install all they need with `pip install 'ottla[spark]'`."
+            ) from None
+
+
+def _machine_runs() -> bool:
+    """Under spark-submit, or after an earlier session, there is a Java virtual machine already."""
+    from pyspark import SparkContext
+
+    return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _start_machine(wanted: Mapping[str, str], log_dir: Path, log_level: str) -> None:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    global _log_path  # noqa: PLW0603 - one virtual machine per process, so one log
+    os.environ["JAVA_HOME"] = find_java(os.environ, bundled_java(), _cache_dir()).home
+    log_dir.mkdir(parents=True, exist_ok=True)
+    path = str(log_dir / f"spark-{os.getpid()}.log")
+    log4j = log_dir / f"spark-{os.getpid()}.log4j2.properties"
+    log4j.write_text(_LOG4J.format(path=path, level=log_level))
+    # These only count on the command line of the machine, which is why they are not set on the session.
+    conf = SparkConf(loadDefaults=False)
+    options = f"-Dlog4j2.configurationFile=file:{log4j} {wanted.get('spark.driver.extraJavaOptions', '')}"
+    conf.set("spark.driver.extraJavaOptions", options.strip())
+    for name in ("spark.driver.memory", "spark.driver.extraClassPath", "spark.jars", "spark.jars.packages"):
+        if name in wanted:
+            conf.set(name, wanted[name])
+    with open(f"{path}.out", "ab") as out:
+        gateway = launch_gateway(conf, {"stdout": out, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized(gateway=gateway)
+    _log_path = path
+
+
+def _default_log_dir() -> Path:
+    return Path(tempfile.gettempdir()) / f"ottla-spark-{os.getuid()}"
+
+
+def _cache_dir() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "ottla"

@@ -1,0 +1,112 @@
+"""Writing to topics: `write_stream` exactly once, and the plain sink behind `format("ottla")`.
+
+The plain sink promises what Spark's own Kafka sink does: at least once. Its tasks are idempotent producers,
+so resends within a task make no duplicates; a task or a micro-batch that Spark runs again does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from ottla.spark.checkpoint import Checkpoint
+from ottla.spark.exactly_once import MicroBatchWriter
+from ottla.spark.sink_options import InvalidOption, SinkOptions, sink_options
+from ottla.spark.sink_rows import sink_columns
+from ottla.spark.task_writing import partition_counts, write_plainly
+
+__all__ = ["batch_writer", "stream_writer", "write_stream"]
+
+
+def write_stream(
+    df: Any,
+    *,
+    application_id: str,
+    bootstrap_servers: str,
+    checkpoint: str,
+    topic: str | None = None,
+    options: Mapping[str, str] | None = None,
+    trigger: Mapping[str, Any] | None = None,
+    output_mode: str = "append",
+    query_name: str | None = None,
+) -> Any:
+    """Starts a query that writes the rows of a streaming DataFrame into topics, exactly once.
+
+    Columns: value (binary or string), and optionally key, topic, partition, headers, timestamp. Readers see
+    each row once if they read committed records only (`isolation.level=read_committed`).
+
+    `application_id` is the transactional id and the consumer group that shows how far the application is: one
+    running query each. `checkpoint` is a directory that all of Spark can reach; who deletes it starts anew.
+    `trigger` are the arguments of Spark's `trigger`, such as {"availableNow": True}.
+    """
+    if not df.isStreaming:
+        raise ValueError(
+            "write_stream takes a streaming DataFrame (spark.readStream …); "
+            'write others with df.write.format("ottla")'
+        )
+    spark = df.sparkSession
+    _refuse_speculation(spark)
+    given = {"kafka.bootstrap.servers": bootstrap_servers, **(options or {})}
+    parsed = sink_options(given | ({"topic": topic} if topic is not None else {}))
+    sink_columns(df.dtypes, parsed.topic)
+    if parsed.topic is not None:
+        partition_counts(parsed)([parsed.topic])
+    writer = MicroBatchWriter(parsed, application_id, Checkpoint(spark, checkpoint))
+    stream = df.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint)
+    stream = stream.queryName(query_name or application_id).foreachBatch(writer)
+    if trigger:
+        stream = stream.trigger(**trigger)
+    return stream.start()
+
+
+def batch_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> DataSourceArrowWriter:
+    """For the data source's `writer`."""
+    return _BatchWriter(_checked(options, schema, overwrite))
+
+
+def stream_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
+    """For the data source's `streamWriter`; `overwrite` is what Spark calls output mode complete."""
+    return _StreamWriter(_checked(options, schema, overwrite))
+
+
+@dataclass
+class _Written(WriterCommitMessage):
+    record_count: int
+
+
+class _BatchWriter(DataSourceArrowWriter):
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return _Written(write_plainly(iterator, self._options))
+
+
+class _StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return _Written(write_plainly(iterator, self._options))
+
+
+def _checked(options: Mapping[str, str], schema: Any, overwrite: bool) -> SinkOptions:
+    if overwrite:
+        raise InvalidOption(
+            "A topic cannot be overwritten: write with mode('append'), "
+            "and streams in output mode append or update."
+        )
+    parsed = sink_options(options)
+    sink_columns([(field.name, field.dataType.simpleString()) for field in schema.fields], parsed.topic)
+    return parsed
+
+
+def _refuse_speculation(spark: Any) -> None:
+    if spark.sparkContext.getConf().get("spark.speculation", "false").lower() == "true":
+        raise InvalidOption(
+            "spark.speculation is true: Spark would run writing tasks twice, and each time the whole "
+            "micro-batch would have to be done again. Set spark.speculation=false to write exactly once."
+        )

@@ -1,0 +1,213 @@
+"""Rows, options, routes and marks of the sink, without Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ottla.client.transaction import ProducerIdentity
+from ottla.records.arrow_encode import encode_columns
+from ottla.records.murmur import key_partitions
+from ottla.records.records import iter_records
+from ottla.spark.checkpoint import topic_offsets
+from ottla.spark.exactly_once import SeveralAttempts, _cause, _passes, _read_mark, _require_single_attempt
+from ottla.spark.routing import SPREAD_ROWS_MIN, Router, UnknownTarget
+from ottla.spark.sink_options import InvalidOption, sink_options
+from ottla.spark.sink_rows import SchemaMismatch, record_columns, sink_columns
+from ottla.spark.task_writing import TransactionalWriteTask, WriterRepeated
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
+
+
+def counts(topics: Sequence[str]) -> Mapping[str, int]:
+    return {"a": 3, "b": 5, "one": 1}
+
+
+def rows(**columns: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(columns)
+
+
+# Options
+
+
+def test_options_are_those_of_sparks_kafka_sink() -> None:
+    options = sink_options(
+        {
+            **SERVERS,
+            "topic": "a",
+            "kafka.compression.type": "zstd",
+            "kafka.security.protocol": "SSL",
+            "kafka.batch.size": "1000",
+        }
+    )
+    assert (options.bootstrap_servers, options.topic, options.codec) == ("localhost:9092", "a", 4)
+    assert options.batch_bytes == 1000
+    assert options.client_properties["security.protocol"] == "SSL"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, r"kafka\.bootstrap\.servers is missing"),
+        ({**SERVERS, "kafka.compression.type": "brotli"}, r"compression\.type is 'brotli'.*none, gzip"),
+        ({**SERVERS, "kafka.batch.size": "0"}, r"batch\.size is '0'.*greater than 0"),
+        ({**SERVERS, "kafka.transaction.timeout.ms": "soon"}, r"transaction\.timeout\.ms is 'soon'"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_named(given: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidOption, match=message):
+        sink_options(given)
+
+
+# Columns
+
+
+def test_only_known_columns_are_written() -> None:
+    columns = [("id", "bigint"), ("value", "string"), ("topic", "string"), ("key", "binary")]
+    assert sink_columns(columns, None) == ["topic", "key", "value"]
+    assert sink_columns(columns, "a") == ["key", "value"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "topic", "message"),
+    [
+        ([("vale", "string")], "a", r"no column value \(binary or string\); its columns are vale"),
+        ([("value", "string")], None, r"no column topic \(string\) and the option topic is not set"),
+        ([("value", "bigint")], "a", r"column value is of type bigint, expected is binary or string"),
+        (
+            [("value", "binary"), ("headers", "map<string,string>")],
+            "a",
+            r"headers is of type map<string,string>, expected is array<struct<key:string,value:binary>>",
+        ),
+        (
+            [("value", "binary"), ("partition", "bigint")],
+            "a",
+            r"partition is of type bigint, expected is int",
+        ),
+    ],
+)
+def test_a_mismatch_names_column_and_type(
+    columns: list[tuple[str, str]], topic: str | None, message: str
+) -> None:
+    with pytest.raises(SchemaMismatch, match=message):
+        sink_columns(columns, topic)
+
+
+def test_rows_become_records() -> None:
+    at = dt.datetime(2024, 5, 6, 7, 8, 9, 123456, dt.UTC)
+    batch = rows(
+        key=pa.array(["k", None]),
+        value=pa.array([b"v", None], pa.binary()),
+        timestamp=pa.array([at, None], pa.timestamp("us", "UTC")),
+    )
+    (encoded,) = encode_columns(record_columns(batch, 42))
+    records = [(r.key, r.value, r.timestamp_ms) for r in iter_records(encoded.data)]
+    assert records == [(b"k", b"v", int(at.timestamp() * 1000)), (None, None, 42)]
+
+
+# Routes
+
+
+def test_keys_decide_and_a_named_partition_overrules_them() -> None:
+    keys = pa.array([b"x", b"y", b"z"], pa.binary())
+    batch = rows(value=keys, partition=pa.array([None, 4, None], pa.int32()))
+    targets, meaning = Router("b", counts, 0).route(batch, keys)
+    by_key = key_partitions(keys, 5).tolist()
+    assert [meaning[target] for target in targets] == [("b", by_key[0]), ("b", 4), ("b", by_key[2])]
+
+
+def test_each_row_may_name_its_topic() -> None:
+    keys = pa.array([b"x", b"y", b"z", b"x"], pa.binary())
+    batch = rows(value=keys, topic=pa.array(["b", "a", "one", "a"]))
+    targets, meaning = Router(None, counts, 0).route(batch, keys)
+    expected = [
+        (topic, int(key_partitions(keys[at : at + 1], counts([])[topic])[0]))
+        for at, topic in enumerate(["b", "a", "one", "a"])
+    ]
+    assert [meaning[target] for target in targets] == expected
+
+
+def test_rows_without_key_go_everywhere_in_long_runs() -> None:
+    router = Router("a", counts, 7)
+    targets, _ = router.route(rows(value=pa.nulls(9000, pa.binary())), None)
+    assert np.bincount(targets).tolist() == [3000, 3000, 3000]
+    assert int((targets[1:] != targets[:-1]).sum()) == 2
+    few = [int(router.route(rows(value=pa.nulls(9, pa.binary())), None)[0][0]) for _ in range(3)]
+    assert sorted(few) == [0, 1, 2]
+    keys = pa.array([b"x", None] * SPREAD_ROWS_MIN, pa.binary())
+    mixed, _ = router.route(rows(value=keys), keys)
+    assert len(set(mixed[::2].tolist())) == 1
+
+
+@pytest.mark.parametrize("partition", [-1, 3])
+def test_a_partition_that_there_is_not_is_named(partition: int) -> None:
+    batch = rows(value=pa.array([b"v"]), partition=pa.array([partition], pa.int32()))
+    with pytest.raises(UnknownTarget, match=rf"partition is {partition} for topic a, .* 0 to 2"):
+        Router("a", counts, 0).route(batch, None)
+
+
+def test_a_row_without_topic_is_refused() -> None:
+    with pytest.raises(UnknownTarget, match="topic is null in row 1 of 2"):
+        Router(None, counts, 0).route(rows(value=pa.array([b"v", b"w"]), topic=pa.array(["a", None])), None)
+
+
+# Checkpoint and marks
+
+
+def test_offsets_are_read_from_the_log_of_the_query() -> None:
+    entry = 'v1\n{"batchWatermarkMs":0}\n{"a":{"0":5,"1":7}}\n-\n{"offset":3,"timestamp":1}\n{"b":{"0":0}}'
+    assert dict(topic_offsets(entry)) == {("a", 0): 5, ("a", 1): 7, ("b", 0): 0}
+
+
+def test_marks_of_others_are_no_marks() -> None:
+    assert _read_mark('{"query": "q", "batch": 7}') == ("q", 7)
+    for other in ("", "x", "{}", "[]", '{"query": "q"}', "null"):
+        assert _read_mark(other) == (None, -1)
+
+
+def test_the_cause_of_a_failed_job_is_what_the_worker_raised() -> None:
+    text = (
+        "Job aborted\nCaused by: PythonException: Traceback (most recent call last):\n"
+        '  File "x.py", line 1, in f\nottla.wire.errors.MessageTooLarge: produce to a-0\n\n\tat Java'
+    )
+    assert _cause(Exception(text)) == "ottla.wire.errors.MessageTooLarge: produce to a-0"
+    assert not _passes(Exception(text))
+    assert _passes(Exception("Python worker exited unexpectedly (crashed)"))
+
+
+# Tasks
+
+
+def test_a_writer_that_is_started_again_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = SimpleNamespace(attemptNumber=lambda: 1, stageId=lambda: 7)
+    monkeypatch.setattr("pyspark.TaskContext.get", lambda: context)
+    task = TransactionalWriteTask(sink_options(SERVERS), "app", ProducerIdentity(1, 0))
+    with pytest.raises(WriterRepeated, match="attempt 1 of a writer of app"):
+        list(task(iter(())))
+
+
+@pytest.mark.parametrize(
+    ("attempt", "complete", "failed", "killed", "is_clean"),
+    [(0, 3, 0, 0, True), (1, 3, 0, 0, False), (0, 3, 1, 0, False), (0, 3, 0, 1, False), (0, 2, 0, 0, False)],
+)
+def test_only_a_stage_with_one_attempt_of_each_task_is_committed(
+    attempt: int, complete: int, failed: int, killed: int, is_clean: bool
+) -> None:
+    figures = {"attemptId": attempt, "numTasks": 3, "numCompleteTasks": complete}
+    figures |= {"numFailedTasks": failed, "numKilledTasks": killed}
+    stage = SimpleNamespace(**{name: partial(int, value) for name, value in figures.items()})
+    bus = SimpleNamespace(waitUntilEmpty=lambda timeout_ms: None)
+    store = SimpleNamespace(lastStageAttempt=lambda stage_id: stage)
+    context = SimpleNamespace(listenerBus=lambda: bus, statusStore=lambda: store)
+    spark = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: context))
+    if is_clean:
+        _require_single_attempt(spark, 7)
+    else:
+        with pytest.raises(SeveralAttempts, match="stage 7"):
+            _require_single_attempt(spark, 7)
