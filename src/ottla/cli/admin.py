@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import ssl
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 from ottla import __version__
 from ottla.cli.errors import Refused, ToolError, check
 from ottla.cli.properties import read_properties
-from ottla.client.peer import Peer, PeerLost
+from ottla.client.peer import AuthenticationFailed, Peer, PeerLost
+from ottla.client.security import Security, SecurityError, security_from_properties
 from ottla.runtime.net import AsyncioNetwork
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, UnsupportedVersion
@@ -31,6 +33,7 @@ RETRY_BACKOFF_S = 0.1
 GROUP = 0
 TRANSACTION = 1
 _WORTH_A_RETRY = {
+    ErrorCode.concurrent_transactions,
     ErrorCode.coordinator_not_available,
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.not_coordinator,
@@ -46,7 +49,7 @@ class Node(NamedTuple):
 
 class Admin:
     def __init__(self, bootstrap: str, properties: Mapping[str, str], client_id: str) -> None:
-        _check_security(properties)
+        self._security = _security(properties)
         self._bootstrap = addresses(bootstrap)
         self._client_id = properties.get("client.id", client_id)
         self._connect_timeout_s = (
@@ -101,7 +104,7 @@ class Admin:
         return self.retried(find)
 
     def retried(self, attempt: Callable[[], T]) -> T:
-        """Again while a coordinator is being found or loaded, for as long as a request may take."""
+        """Again while a coordinator is being found, loaded or busy, for as long as a request may take."""
         deadline = time.monotonic() + self.api_timeout_ms / 1000
         while True:
             try:
@@ -155,6 +158,10 @@ class Admin:
                     for target in targets:
                         try:
                             return target, await self._open(*target)
+                        except ssl.SSLError as error:
+                            # Another attempt would end the same way.
+                            address = f"{target[0]}:{target[1]}"
+                            raise ToolError(f"{address}: TLS failed: {error.reason or error}") from None
                         except OSError as error:
                             reason = os.strerror(error.errno) if error.errno else str(error)
                     await asyncio.sleep(RETRY_BACKOFF_S)
@@ -163,12 +170,19 @@ class Admin:
             raise ToolError(
                 f"cannot reach {where}: {reason} (tried for {self._connect_timeout_s:g} s)"
             ) from None
-        except PeerLost as error:
+        except AuthenticationFailed as error:
             raise ToolError(str(error)) from None
+        except PeerLost as error:
+            raise ToolError(f"{error}; is security.protocol the one of that listener?") from None
 
     async def _open(self, host: str, port: int) -> Peer:
         return await Peer.connect(
-            AsyncioNetwork(), host, port, client_id=self._client_id, software_version=__version__
+            AsyncioNetwork(),
+            host,
+            port,
+            client_id=self._client_id,
+            software_version=__version__,
+            security=self._security,
         )
 
 
@@ -210,7 +224,8 @@ def _integer(properties: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-def _check_security(properties: Mapping[str, str]) -> None:
-    protocol = properties.get("security.protocol", "PLAINTEXT").upper()
-    if protocol != "PLAINTEXT":
-        raise ToolError(f"security.protocol={protocol}: this tool speaks PLAINTEXT only")
+def _security(properties: Mapping[str, str]) -> Security:
+    try:
+        return security_from_properties(properties)
+    except SecurityError as error:
+        raise ToolError(str(error)) from None

@@ -31,6 +31,13 @@ PURPOSES: dict[str, dict[str, str]] = {
     "Look after consumers": {
         "consumer-groups": "see lag and members, reset offsets, delete groups",
     },
+    "Look after producers": {
+        "transactions": "see transactions, find and abort those that hang",
+    },
+    "Run pipelines": {
+        "run": "run streams applications on Spark",
+        "streams-application-reset": "let a streams application start anew",
+    },
     "Inspect a cluster": {
         "cluster": "show the cluster's id and its endpoints",
         "broker-api-versions": "list the APIs that each broker serves",
@@ -40,6 +47,7 @@ PURPOSES: dict[str, dict[str, str]] = {
     },
     "Inspect files": {
         "dump-log": "print segments, indexes and snapshots as text",
+        "metadata-shell": "walk through the metadata of a cluster as through files",
     },
     "Measure": {
         "producer-perf-test": "measure how fast records are written",
@@ -52,7 +60,7 @@ PURPOSES: dict[str, dict[str, str]] = {
 }
 
 # These have no Kafka-named executable: they are Ottla's own.
-OWN = {"start", "stop", "completion"}
+OWN = {"start", "stop", "run", "completion"}
 # Not declared as a Tool: their own modules parse for them.
 OUTSIDE = {"start", "stop"}
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.cli.errors import ToolError
@@ -43,6 +44,16 @@ _SILENT = {
     "value.deserializer",
     "value.serializer",
 }
+_STORES = {
+    "ssl.endpoint.identification.algorithm",
+    "ssl.key.password",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.keystore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+    "ssl.truststore.type",
+}
 _ASSIGNORS = {
     "org.apache.kafka.clients.consumer.RangeAssignor": "range",
     "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
@@ -67,11 +78,22 @@ def consumer(given: argparse.Namespace, properties: Mapping[str, str]) -> Consum
     return _made(given, Consumer, properties)
 
 
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What a client refuses to do, told as tools tell things."""
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except KafkaException as error:
+        raise ToolError(error.args[0].str()) from None
+
+
 def translated(properties: Mapping[str, str]) -> dict[str, str]:
     """A Java client's settings with librdkafka's names."""
-    settings: dict[str, str] = {}
+    settings = _stores(properties)
     for name, value in properties.items():
-        if name in _SILENT:
+        if name in _SILENT or name in _STORES:
             continue
         if name == "sasl.jaas.config":
             settings.update({f"sasl.{key}": text for key, text in _JAAS.findall(value)})
@@ -85,6 +107,23 @@ def translated(properties: Mapping[str, str]) -> dict[str, str]:
                 raise ToolError(f"{name}={value}: must be a whole number") from None
         else:
             settings[name] = value
+    return settings
+
+
+def _stores(properties: Mapping[str, str]) -> dict[str, str]:
+    """Certificates and keys in PEM files, which librdkafka does not call stores."""
+    settings: dict[str, str] = {}
+    if authorities := properties.get("ssl.truststore.location"):
+        settings["ssl.ca.location"] = authorities
+    if identity := properties.get("ssl.keystore.location"):
+        settings["ssl.certificate.location"] = identity
+        settings["ssl.key.location"] = properties.get("ssl.key.location", identity)
+        password = properties.get("ssl.key.password") or properties.get("ssl.keystore.password")
+        if password:
+            settings["ssl.key.password"] = password
+    identification = properties.get("ssl.endpoint.identification.algorithm")
+    if identification is not None:
+        settings["ssl.endpoint.identification.algorithm"] = identification or "none"
     return settings
 
 

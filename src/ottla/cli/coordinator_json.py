@@ -1,9 +1,10 @@
-"""Records of `__consumer_offsets` as JSON: for the console consumer's formatters and the dump of a log."""
+"""Records of coordinators as JSON: for the console consumer's formatters and the dump of a log."""
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ottla.cli.record_json import camel, compact, entity
 
@@ -12,9 +13,12 @@ if TYPE_CHECKING:
 
     from ottla.cli.formatters import Formatter
 
+Data: TypeAlias = dict[str, Any]
+Decode: TypeAlias = "Callable[[bytes, bytes | None], tuple[Data, Data | None]]"
+
 _TYPE = struct.Struct(">h")
 _OFFSET_TYPES = {0, 1}
-_GROUP_METADATA = 2
+_TRANSACTION = 0
 # Which fields the versions of an offset commit have.
 _COMMIT_FIELDS = {
     0: ("offset", "metadata", "commit_timestamp"),
@@ -27,15 +31,23 @@ _COMMIT_FIELDS = {
 
 def message_formatter(*, offsets: bool) -> Formatter:
     """Offset commits, or everything about groups; other records are passed over, as in Apache Kafka."""
+    return _formatter(group_record, lambda number: (number in _OFFSET_TYPES) == offsets)
+
+
+def transaction_formatter() -> Formatter:
+    return _formatter(transaction_record, lambda number: number == _TRANSACTION)
+
+
+def _formatter(decode: Decode, wanted: Callable[[int], bool]) -> Formatter:
     from ottla.coordinator.records import UnknownRecord
 
     def form(message: Message) -> bytes:
         key: Any = message.key()
         value: Any = message.value()
-        if key is None or (_number(key) in _OFFSET_TYPES) != offsets:
+        if key is None or not wanted(_number(key)):
             return b""
         try:
-            key_data, value_data = decoded(key, value)
+            key_data, value_data = decode(key, value)
         except UnknownRecord:
             return b""
         shown = {
@@ -47,14 +59,16 @@ def message_formatter(*, offsets: bool) -> Formatter:
     return form
 
 
-def dumped(key: bytes | None, value: bytes | None, offset: int) -> tuple[str | None, str | None]:
+def dumped(
+    decode: Decode, key: bytes | None, value: bytes | None, offset: int
+) -> tuple[str | None, str | None]:
     """Key and payload as a dump of the log shows them."""
     from ottla.coordinator.records import UnknownRecord
 
     if key is None:
         return f"Error at offset {offset}, skipping. The record has no key.", None
     try:
-        key_data, value_data = decoded(key, value)
+        key_data, value_data = decode(key, value)
     except UnknownRecord as error:
         return f"Error at offset {offset}, skipping. {error}", None
     shown_key = compact({"type": str(_number(key)), "data": key_data})
@@ -63,7 +77,31 @@ def dumped(key: bytes | None, value: bytes | None, offset: int) -> tuple[str | N
     return shown_key, compact({"version": str(_number(value)), "data": value_data})
 
 
-def decoded(key: bytes, value: bytes | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def transaction_record(key: bytes, value: bytes | None) -> tuple[Data, Data | None]:
+    """Of `__transaction_state`."""
+    from kio.serial import entity_reader
+    from kio.serial.errors import SerialError
+
+    from ottla.coordinator.records import UnknownRecord
+    from ottla.coordinator.transactions import records
+
+    values: dict[int, Any] = {0: records.TransactionLogValueV0, 1: records.TransactionLogValueV1}
+    if _number(key) != _TRANSACTION:
+        raise UnknownRecord(f"the record's key has the unknown type {_number(key)}")
+    if value is not None and _number(value) not in values:
+        raise UnknownRecord(f"the record's value has the unknown version {_number(value)}")
+    try:
+        typed_key, _ = entity_reader(records.TransactionLogKey)(key, _TYPE.size)
+        if value is None:
+            return entity(typed_key), None
+        typed_value, _ = entity_reader(values[_number(value)])(value, _TYPE.size)
+    except (SerialError, ValueError, IndexError, struct.error) as error:
+        raise UnknownRecord(f"the record is malformed: {error}") from error
+    return entity(typed_key), entity(typed_value)
+
+
+def group_record(key: bytes, value: bytes | None) -> tuple[Data, Data | None]:
+    """Of `__consumer_offsets`."""
     from ottla.coordinator.offset_records import OffsetCommitKey, OffsetCommitValue
     from ottla.coordinator.records import decode
     from ottla.metadata.uuids import uuid_text

@@ -55,11 +55,15 @@ def formatter(class_name: str, properties: Mapping[str, str]) -> Formatter:
             from ottla.cli.coordinator_json import message_formatter
 
             return message_formatter(offsets=simple == "OffsetsMessageFormatter")
+        case "TransactionLogMessageFormatter":
+            from ottla.cli.coordinator_json import transaction_formatter
+
+            return transaction_formatter()
         case _:
             raise ToolError(
                 f"--formatter {class_name} is unknown; there are DefaultMessageFormatter, "
-                "LoggingMessageFormatter, NoOpMessageFormatter, OffsetsMessageFormatter and "
-                "GroupMetadataMessageFormatter"
+                "LoggingMessageFormatter, NoOpMessageFormatter, OffsetsMessageFormatter, "
+                "GroupMetadataMessageFormatter and TransactionLogMessageFormatter"
             )
 
 

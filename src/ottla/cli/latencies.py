@@ -14,42 +14,42 @@ class Statistics:
 
     def __init__(self, *, steady: bool = False) -> None:
         self._steady = steady
-        self._latencies_ms = array("d")
+        self._latencies_s = array("d")
         self._began = self._window_began = time.perf_counter()
         self._window_from = 0
-        self._window_bytes = 0
+        self._bytes_before = 0
         self.bytes = 0
 
     @property
     def count(self) -> int:
-        return len(self._latencies_ms)
+        return len(self._latencies_s)
 
-    def record(self, latency_ms: float, size_bytes: int) -> None:
-        self._latencies_ms.append(latency_ms)
+    def record(self, latency_s: float, size_bytes: int) -> None:
+        """Called for every record: what can be worked out later is."""
+        self._latencies_s.append(latency_s)
         self.bytes += size_bytes
-        self._window_bytes += size_bytes
 
     def window_seconds(self) -> float:
         return time.perf_counter() - self._window_began
 
     def take_window(self) -> str:
         """What happened since the last report; the next one begins here."""
-        window = self._latencies_ms[self._window_from :]
+        window = [latency_s * 1000 for latency_s in self._latencies_s[self._window_from :]]
         seconds = self.window_seconds()
         line = (
             f"{len(window)} records sent, {len(window) / seconds:.1f} records/sec "
-            f"({self._window_bytes / seconds / _MIB:.2f} MB/sec), "
+            f"({(self.bytes - self._bytes_before) / seconds / _MIB:.2f} MB/sec), "
             f"{sum(window) / max(len(window), 1):.1f} ms avg latency, "
             f"{max(window, default=0):.1f} ms max latency."
         )
-        self._window_from = len(self._latencies_ms)
-        self._window_bytes = 0
+        self._window_from = len(self._latencies_s)
+        self._bytes_before = self.bytes
         self._window_began = time.perf_counter()
         return line
 
     def totals(self) -> dict[str, Any]:
         seconds = time.perf_counter() - self._began
-        ordered = sorted(self._latencies_ms)
+        ordered = sorted(latency_s * 1000 for latency_s in self._latencies_s)
         return {
             "records": self.count,
             "recordsPerSecond": self.count / seconds,

@@ -37,7 +37,7 @@ def show(
 
 def show_record(data: Any) -> None:
     """One of many results that come one after another: JSON on a line of its own."""
-    print(json.dumps(data, default=str), flush=True)
+    print(json.dumps(data, default=str, separators=(",", ":"), ensure_ascii=False), flush=True)
 
 
 def warn(given: argparse.Namespace, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Levels of `metadata.version` by the names of the Kafka releases that introduced them."""
+"""Levels of features by the Kafka releases that introduced them."""
 
 from __future__ import annotations
 
@@ -33,6 +33,31 @@ RELEASES = {
     32: "4.4-IV1",
     33: "4.4-IV2",
 }
+
+
+# By feature: for each level from 1 on, the level of metadata.version whose clusters begin with it.
+_BEGIN_WITH = {
+    "kraft.version": (21,),
+    "transaction.version": (24, 24),
+    "group.version": (22,),
+    "eligible.leader.replicas.version": (26,),
+    "share.version": (28,),
+    "streams.version": (29,),
+}
+FEATURE_NAMES = tuple(_BEGIN_WITH)
+_DEPENDENCIES = {("eligible.leader.replicas.version", 1): {METADATA_VERSION: 23}}
+
+
+def default_levels(metadata_level: int) -> dict[str, int]:
+    """What a new cluster with this level of metadata.version begins with."""
+    return {name: sum(needed <= metadata_level for needed in levels) for name, levels in _BEGIN_WITH.items()}
+
+
+def dependencies(feature: str, level: int) -> dict[str, int]:
+    """Levels of other features without which this one cannot be set. LookupError for a level there is not."""
+    if not 0 <= level <= len(_BEGIN_WITH[feature]):
+        raise LookupError(f"No feature:{feature} with feature level {level}")
+    return _DEPENDENCIES.get((feature, level), {})
 
 
 def level_text(feature: str, level: int) -> str:

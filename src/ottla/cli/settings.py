@@ -10,10 +10,16 @@ from ottla.config.listeners import parse_endpoints
 
 
 def broker_config(
-    properties_file: str | None, port: int | None, data_dir: str | None, settings: Iterable[str]
+    properties_file: str | None,
+    port: int | None,
+    data_dir: str | None,
+    settings: Iterable[str],
+    *,
+    working_directory: str = "",
 ) -> BrokerConfig:
-    """ConfigError or OSError when they cannot be used."""
-    properties = _read(properties_file) if properties_file is not None else {}
+    """ConfigError or OSError when they cannot be used. Of another process if its directory is given."""
+    path = properties_file and os.path.join(working_directory, properties_file)
+    properties = _read(path) if path else {}
     for setting in settings:
         name, separator, value = setting.partition("=")
         if not separator or not name.strip():
@@ -23,7 +29,9 @@ def broker_config(
         properties["log.dirs"] = data_dir
     config = BrokerConfig.from_properties(properties)
     # Absolute, so that messages, the banner and `ottla stop` mean the same place wherever they are read.
-    properties["log.dirs"] = ",".join(os.path.abspath(path) for path in config.log_dirs)
+    properties["log.dirs"] = ",".join(
+        os.path.abspath(os.path.join(working_directory, directory)) for directory in config.log_dirs
+    )
     if port is not None:
         properties.update(_on_port(config, port))
     return BrokerConfig.from_properties(properties)

@@ -6,11 +6,13 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka_cluster import Cluster, normal, running_cluster
 
 from ottla.cli.main import main
 from ottla.testing import InProcessBroker
@@ -81,3 +83,32 @@ def topic(request: pytest.FixtureRequest, on: Run) -> str:
     )
     assert written.status == 0, written.err
     return name
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One of Apache Kafka; tests that ask for it are marked so."""
+    from bench.maven import PeerUnavailable
+
+    with ExitStack() as stack:
+        try:
+            running = stack.enter_context(running_cluster(tmp_path_factory.mktemp("kafka") / "data"))
+        except PeerUnavailable as error:
+            pytest.skip(str(error))
+        yield running
+
+
+@pytest.fixture
+def both(cluster: Cluster, tool: Run) -> Any:
+    """Runs both tools with the same arguments; what they print, without its layout."""
+
+    def run(name: str, *arguments: str, server: bool = True) -> tuple[list[str], list[str]]:
+        place = ("--bootstrap-server", cluster.bootstrap_servers) if server else ()
+        leads = name in {"features", "metadata-quorum", "transactions"}
+        words = (*place, *arguments) if leads else (*arguments, *place)
+        theirs = cluster.theirs(name, *words)
+        ours = tool(name, *words)
+        assert ours.status == theirs.returncode, ours.err
+        return normal(ours.out), normal(theirs.stdout)
+
+    return run

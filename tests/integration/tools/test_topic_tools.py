@@ -230,8 +230,12 @@ def test_api_versions(on: Any, broker: InProcessBroker) -> None:
 
 def test_features_quorum_and_log_dirs(on: Any, tool: Any, broker: InProcessBroker, topic: str) -> None:
     server = ("--bootstrap-server", broker.bootstrap_servers)
-    (feature,) = tool("features", *server, "describe").lines
-    assert feature.startswith("Feature: metadata.version")
+    features = tool("features", *server, "describe").lines
+    assert [line.split()[1] for line in features] == [
+        "group.version",
+        "metadata.version",
+        "transaction.version",
+    ]
     status = tool("metadata-quorum", *server, "describe", "--status")
     assert status.lines[0] == f"ClusterId:              {broker.cluster_id}"
     assert "LeaderId:               1" in status.lines
@@ -247,3 +251,30 @@ def test_features_quorum_and_log_dirs(on: Any, tool: Any, broker: InProcessBroke
     assert held["partition"] == f"{topic}-0"
     assert held["size"] > 0
     assert "do not exist" in on("log-dirs", "--describe", "--broker-list", "7").err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--describe", "--entity-type", "users"), "has no quotas: it does not serve DESCRIBE_CLIENT_QUOTAS"),
+        (("--alter", "--ip", "10.0.0.1", "--add-config", "connection_creation_rate=1"), "has no quotas"),
+        (("--alter", "--user", "a", "--add-config", "SCRAM-SHA-256=[password=b]"), "has no credentials"),
+        (("--alter", "--user", "a", "--add-config", "speed=1"), "Unexpected config names: speed"),
+        (("--alter", "--user-defaults", "--add-config", "SCRAM-SHA-256=[password=b]"), "a user's own"),
+        (
+            ("--alter", "--group", "g", "--add-config", "consumer.session.timeout.ms=50000"),
+            "Configs of resource type GROUP are not supported",
+        ),
+        (
+            ("--alter", "--client-metrics", "m", "--add-config", "interval.ms=1000"),
+            "Configs of resource type CLIENT_METRICS are not supported",
+        ),
+        (("--describe", "--topic", "t", "--user", "a"), "just users and clients can be combined"),
+        (("--describe", "--entity-name", "a"), "need an --entity-type each"),
+        (("--describe", "--entity-type", "things"), "Invalid entity type things"),
+    ],
+)
+def test_settings_that_a_broker_does_not_have(on: Any, arguments: tuple[str, ...], message: str) -> None:
+    refused = on("configs", *arguments)
+    assert refused.status == 1
+    assert message in refused.err

@@ -60,6 +60,23 @@ def test_settings_of_java_clients_are_translated() -> None:
     }
 
 
+def test_stores_of_java_clients_are_translated() -> None:
+    given = {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": "ca.pem",
+        "ssl.keystore.location": "me.pem",
+        "ssl.keystore.password": "secret",
+        "ssl.endpoint.identification.algorithm": "",
+    }
+    assert translated(given) == {
+        "ssl.ca.location": "ca.pem",
+        "ssl.certificate.location": "me.pem",
+        "ssl.key.location": "me.pem",
+        "ssl.key.password": "secret",
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+
+
 def test_addresses() -> None:
     assert addresses("a:1,[::1]:2") == [("a", 1), ("::1", 2)]
     for text in ("a", "a:", ":1", "a:99999", "a:x"):

@@ -11,6 +11,9 @@ from ottla.cli.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Tool
 if TYPE_CHECKING:
     from ottla.cli.admin import Admin
 
+# Votes, snapshots, registrations and the like: what brokers and controllers ask of each other.
+_BETWEEN_NODES = {52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}
+
 
 def run(given: argparse.Namespace) -> int:
     from ottla.cli.admin import cluster
@@ -27,7 +30,10 @@ def show_versions(given: argparse.Namespace, admin: Admin) -> None:
     for node in admin.nodes().values():
         versions = admin.peer(node.id).versions
         title = f"{node.host}:{node.port} (id: {node.id} rack: {node.rack or 'null'} isFenced: false)"
-        texts = [_text(key, *versions[key]) for key in sorted(versions)]
+        texts = [
+            _text(key, *versions[key]) if key in versions else f"{api_name(key)}({key}): UNSUPPORTED"
+            for key in sorted({*versions, *_client_apis()})
+        ]
         lines.append(f"{title} -> (\n\t" + ",\n\t".join(texts) + "\n)")
         rows = [
             (key, api_name(key), low, high, _usable(key, low, high))
@@ -42,14 +48,19 @@ def show_versions(given: argparse.Namespace, admin: Admin) -> None:
     show(given, data, lines, tables)
 
 
+def _client_apis() -> set[int]:
+    """All that a client may ask of a broker; a broker need not have each."""
+    from kio.schema.index import api_key_map
+
+    return {int(key) for key in api_key_map} - _BETWEEN_NODES
+
+
 def api_name(key: int) -> str:
     """As Apache Kafka writes it: ListOffsets."""
-    from ottla.wire.api import ApiKey
+    from kio.schema.index import api_key_map
 
-    try:
-        return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
-    except ValueError:
-        return "UNKNOWN"
+    name = api_key_map.get(key)
+    return "UNKNOWN" if name is None else "".join(word.capitalize() for word in name.split("_"))
 
 
 def _text(key: int, low: int, high: int) -> str:

@@ -1,10 +1,10 @@
-"""`kafka-configs`: settings of topics, brokers, groups and client metrics."""
+"""`kafka-configs`: settings of topics, brokers, groups and clients, quotas and credentials."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.cli import properties
 from ottla.cli.errors import ToolError
@@ -31,7 +31,11 @@ _KINDS = {
     "groups": _Kind(32, 8, "group"),
 }
 _BROKER_DEFAULTS_SOURCE = 3
-_SECURITY_KINDS = ("users", "clients", "ips")
+_CLIENT_KINDS = {"users": "user", "clients": "client", "ips": "ip"}
+_QUOTAS = {
+    "users": {"producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"},
+    "ips": {"connection_creation_rate"},
+}
 _FLAGS = {
     "topic": "topics",
     "broker": "brokers",
@@ -52,15 +56,19 @@ def run(given: argparse.Namespace) -> int:
 
     if given.describe == given.alter:
         raise ToolError("Command must include exactly one action: --describe, --alter")
-    kind, name = _entity(given)
+    entities = _entities(given)
+    kind, name = entities[0]
     if given.describe:
         for option in ("add_config", "add_config_file", "delete_config"):
             if getattr(given, option):
                 raise ToolError(f"--{option.replace('_', '-')} cannot be used with --describe")
         with cluster(given) as admin:
-            _describe(given, admin, kind, name)
+            if kind in _CLIENT_KINDS:
+                _describe_clients(given, admin, entities)
+            else:
+                _describe(given, admin, kind, name)
         return 0
-    if name is None:
+    if any(name is None for _, name in entities) or name is None:
         raise ToolError(f"An entity name must be specified with --alter of {kind}")
     if given.add_config and given.add_config_file:
         raise ToolError("Only one of --add-config or --add-config-file must be specified")
@@ -71,12 +79,15 @@ def run(given: argparse.Namespace) -> int:
             "with --alter"
         )
     with cluster(given) as admin:
-        _alter(given, admin, kind, name, added, deleted)
+        if kind in _CLIENT_KINDS:
+            _alter_clients(given, admin, entities, added, deleted)
+        else:
+            _alter(given, admin, kind, name, added, deleted)
     return 0
 
 
-def _entity(given: argparse.Namespace) -> tuple[str, str | None]:
-    """The kind of entity and its name: "" for the defaults of all brokers, None for every one there is."""
+def _entities(given: argparse.Namespace) -> list[tuple[str, str | None]]:
+    """Kinds and names: "" for the defaults of a kind, None for every one there is. Users lead."""
     chosen: list[tuple[str, str | None]] = []
     for flag, kind in _FLAGS.items():
         if getattr(given, flag) is not None:
@@ -84,25 +95,88 @@ def _entity(given: argparse.Namespace) -> tuple[str, str | None]:
     for flag, kind in (("broker", "brokers"), ("user", "users"), ("client", "clients"), ("ip", "ips")):
         if getattr(given, f"{flag}_defaults"):
             chosen.append((kind, ""))
-    if given.entity_type is not None:
-        name = "" if given.entity_default else given.entity_name
-        chosen.append((given.entity_type, name))
-    elif given.entity_name is not None or given.entity_default:
-        raise ToolError("--entity-name and --entity-default need --entity-type")
+    names: list[str | None] = [*given.entity_name, *([""] if given.entity_default else [])]
+    if len(names) > len(given.entity_type):
+        raise ToolError("--entity-name and --entity-default need an --entity-type each")
+    names += [None] * (len(given.entity_type) - len(names))
+    chosen += zip(given.entity_type, names, strict=True)
     if not chosen:
         raise ToolError("At least one entity type must be specified")
-    if len(chosen) > 1:
-        raise ToolError("give one entity only: --entity-type with --entity-name, or a flag such as --topic")
-    kind, name = chosen[0]
-    if kind in _SECURITY_KINDS:
-        raise ToolError(f"--entity-type {kind}: quotas and credentials are not part of this version")
+    kinds = {kind for kind, _ in chosen}
+    if len(chosen) > 1 and (kinds != {"users", "clients"} or len(chosen) > 2):
+        raise ToolError("give one entity only; just users and clients can be combined")
+    for kind, name in chosen:
+        _check_entity(kind, name)
+    return sorted(chosen, key=lambda entity: entity[0], reverse=True)
+
+
+def _check_entity(kind: str, name: str | None) -> None:
+    if kind in _CLIENT_KINDS:
+        return
     if kind not in _KINDS:
-        raise ToolError(f"Invalid entity type {kind}, the entity type must be one of {', '.join(_KINDS)}")
+        known = ", ".join([*_KINDS, *_CLIENT_KINDS])
+        raise ToolError(f"Invalid entity type {kind}, the entity type must be one of {known}")
     if kind in {"brokers", "broker-loggers"} and name and not name.isdecimal():
         raise ToolError(f"The entity name for {kind} must be a valid integer broker id, found: {name}")
     if name == "" and kind != "brokers":
-        raise ToolError(f"{kind} have no defaults in the cluster; only brokers have")
-    return kind, name
+        raise ToolError(f"{kind} have no defaults in the cluster")
+
+
+def _describe_clients(
+    given: argparse.Namespace, admin: Admin, entities: list[tuple[str, str | None]]
+) -> None:
+    from ottla.cli import client_configs
+    from ottla.cli.java_text import double
+
+    lines: list[str] = []
+    data: list[dict[str, Any]] = []
+    for quotas in client_configs.describe_quotas(admin, entities):
+        values = ", ".join(f"{name}={double(value)}" for name, value in quotas.values.items())
+        lines.append(f"Quota configs for {quotas.title} are {values}")
+        data.append({"entity": quotas.entity, "quotas": quotas.values})
+    # Credentials are a user's alone, not those of a user with a client, and nobody's defaults.
+    (kind, user), *others = entities
+    if kind == "users" and not others and user != "":
+        for name, mechanisms in client_configs.describe_credentials(admin, user).items():
+            values = ", ".join(f"{name}=iterations={count}" for name, count in mechanisms.items())
+            lines.append(f"SCRAM credential configs for user-principal '{name}' are {values}")
+            data.append({"entity": {"user": name}, "credentials": mechanisms})
+    show(given, data, lines)
+
+
+def _alter_clients(
+    given: argparse.Namespace,
+    admin: Admin,
+    entities: list[tuple[str, str | None]],
+    added: dict[str, str],
+    deleted: list[str],
+) -> None:
+    from ottla.cli import client_configs
+
+    kind, name = entities[0]
+    named = {*added, *deleted}
+    quotas = _QUOTAS["ips" if kind == "ips" else "users"]
+    credentials = named & set(client_configs.MECHANISMS) if kind == "users" and len(entities) == 1 else set()
+    if unknown := sorted(named - quotas - credentials):
+        allowed = "quota and SCRAM credential configs" if kind == "users" else "quota configs"
+        raise ToolError(
+            f"Only {allowed} can be changed for {kind}. Unexpected config names: {','.join(unknown)}"
+        )
+    if not credentials:
+        client_configs.alter_quotas(admin, entities, added, deleted)
+    elif credentials != named:
+        raise ToolError("Cannot alter both quota and SCRAM credential configs simultaneously for users")
+    elif not name:
+        raise ToolError("Credentials are a user's own: --entity-default and --user-defaults have none")
+    else:
+        client_configs.alter_credentials(admin, name, added, deleted)
+    kind, name = entities[-1]
+    line = (
+        f"Completed updating config for {_CLIENT_KINDS[kind]} {name}."
+        if name
+        else f"Completed updating default config for {kind} in the cluster."
+    )
+    show(given, {"entities": dict(entities), "set": sorted(added), "deleted": deleted}, [line])
 
 
 def _describe(given: argparse.Namespace, admin: Admin, kind: str, name: str | None) -> None:
@@ -220,7 +294,7 @@ def _deleted(given: argparse.Namespace) -> list[str]:
 
 TOOL = Tool(
     name="configs",
-    description="See and change settings of topics, brokers, groups and client metrics.",
+    description="See and change settings of topics, brokers, groups and clients, quotas and credentials.",
     run=run,
     options=(
         BOOTSTRAP_SERVER,
@@ -228,9 +302,15 @@ TOOL = Tool(
         Option("describe", "list settings"),
         Option("alter", "change settings"),
         Option("all", "list all settings, not only those that were changed"),
-        Option("entity-type", "topics, brokers, broker-loggers, groups or client-metrics", "TYPE"),
-        Option("entity-name", "the topic's name, the broker's id or the group's id", "NAME"),
-        Option("entity-default", "the defaults of all brokers"),
+        Option(
+            "entity-type",
+            "topics, brokers, broker-loggers, groups, client-metrics, users, clients or ips; users and "
+            "clients may be combined",
+            "TYPE",
+            repeats=True,
+        ),
+        Option("entity-name", "its name or id; one for each --entity-type", "NAME", repeats=True),
+        Option("entity-default", "the defaults of all entities of the type"),
         Option("add-config", "settings to set, as k1=v1,k2=[v1,v2],k3=v3", "SETTINGS"),
         Option("add-config-file", "a properties file with settings to set", "FILE"),
         Option("delete-config", "names of settings to remove", "K1,K2", repeats=True),

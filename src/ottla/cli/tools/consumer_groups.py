@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.cli.errors import Refused, ToolError
 from ottla.cli.output import Table, show
-from ottla.cli.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
+from ottla.cli.tool import COMMAND_CONFIG, EITHER_SERVER, Option, Tool
 
 if TYPE_CHECKING:
     from ottla.cli.admin import Admin
@@ -28,6 +28,10 @@ _WATCH_SECONDS = 2.0
 def run(given: argparse.Namespace) -> int:
     from ottla.cli.admin import cluster
 
+    if given.validate_regex is not None:
+        return _validate_regex(given)
+    if not given.bootstrap_server:
+        raise ToolError("--bootstrap-server is required")
     actions = [action for action in _ACTIONS if getattr(given, action)]
     if len(actions) != 1:
         raise ToolError("give exactly one of --list, --describe, --delete, --reset-offsets, --delete-offsets")
@@ -39,6 +43,20 @@ def run(given: argparse.Namespace) -> int:
         if given.timeout is not None:
             admin.api_timeout_ms = given.timeout
         return _RUN[actions[0]](given, admin)
+
+
+def _validate_regex(given: argparse.Namespace) -> int:
+    from ottla.coordinator.regex import RegexError, compile_regex
+
+    problem: str | None = None
+    try:
+        compile_regex(given.validate_regex)
+    except RegexError as error:
+        problem = str(error)
+    verdict = "valid." if problem is None else f"invalid: {problem}."
+    line = f"The regular expression `{given.validate_regex}` is {verdict}"
+    show(given, {"regex": given.validate_regex, "error": problem}, [line])
+    return 0
 
 
 def _list(given: argparse.Namespace, admin: Admin) -> int:
@@ -311,7 +329,7 @@ TOOL = Tool(
     description="See lag and members of consumer groups, reset their offsets, delete them.",
     run=run,
     options=(
-        BOOTSTRAP_SERVER,
+        EITHER_SERVER,
         COMMAND_CONFIG,
         Option("list", "list groups"),
         Option("describe", "show a group: its offsets and lag, or its --members or --state"),
@@ -345,6 +363,7 @@ TOOL = Tool(
         Option("by-duration", "to the first record since so long ago", "PnDTnHnMnS"),
         Option("from-file", "to what a file of --export says", "FILE"),
         Option("timeout", "how long requests may take", "MS", int),
+        Option("validate-regex", "only check an expression that a member may subscribe with", "REGEX"),
     ),
     examples=(
         "--bootstrap-server localhost:9092 --describe --group billing",

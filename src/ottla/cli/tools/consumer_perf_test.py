@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import time
 from typing import Any
 
@@ -15,6 +16,19 @@ from ottla.cli.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
 _MIB = 1024 * 1024
 _BATCH_MAX = 2000
 _POLL_SECONDS = 0.1
+_DATE_PARTS = {
+    "yyyy": "%Y",
+    "yy": "%y",
+    "MMM": "%b",
+    "MM": "%m",
+    "dd": "%d",
+    "HH": "%H",
+    "mm": "%M",
+    "ss": "%S",
+    "Z": "%z",
+    "z": "%Z",
+}
+_DATE_PART = re.compile(f"S+|{'|'.join(_DATE_PARTS)}")
 _LATER = "rebalance.time.ms, fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec"
 
 
@@ -63,7 +77,7 @@ class _Test:
                     self._records += 1
                     self._bytes += len(message) + len(message.key() or b"")
                     heard = now
-            if now - reported >= given.reporting_interval / 1000:
+            if messages and now - reported >= given.reporting_interval / 1000:
                 report(self._records)
                 if given.show_detailed_stats and not given.json:
                     seconds = now - reported
@@ -106,10 +120,20 @@ class _Test:
         if self._joined == self._began:
             self._joined = time.time()
 
-    @staticmethod
-    def _date(seconds: float) -> str:
-        millis = int(seconds * 1000) % 1000
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) + f":{millis:03d}"
+    def _date(self, seconds: float) -> str:
+        return java_date(seconds, self._given.date_format)
+
+
+def java_date(seconds: float, pattern: str) -> str:
+    """With the letters that stand for parts of a date in Java; quotes are not told apart."""
+    moment = time.localtime(seconds)
+
+    def part(match: re.Match[str]) -> str:
+        if match[0][0] == "S":
+            return f"{int(seconds * 1000) % 1000:0{len(match[0])}d}"
+        return time.strftime(_DATE_PARTS[match[0]], moment)
+
+    return _DATE_PART.sub(part, pattern)
 
 
 def _settings(given: argparse.Namespace) -> dict[str, str]:
@@ -146,6 +170,7 @@ TOOL = Tool(
         Option("timeout", "end when no record has come for so long", "MS", int, default=10_000),
         Option("reporting-interval", "how often to report", "MS", int, default=5000),
         Option("show-detailed-stats", "report at every interval instead of at the end"),
+        Option("date-format", "how moments are written", "FORMAT", default="yyyy-MM-dd HH:mm:ss:SSS"),
         Option("hide-header", "do not print the names of the columns"),
         COMMAND_CONFIG,
         Option("command-property", "a setting of the consumer; may be repeated", "KEY=VALUE", repeats=True),

@@ -78,10 +78,11 @@ def _lines(given: argparse.Namespace, path: str, complaints: list[Complaint]) ->
 def _decoder(given: argparse.Namespace) -> Decode | None:
     if given.cluster_metadata_decoder:
         return _metadata
-    if given.offsets_decoder:
-        from ottla.cli.coordinator_json import dumped
+    if given.offsets_decoder or given.transaction_log_decoder:
+        from ottla.cli.coordinator_json import dumped, group_record, transaction_record
 
-        return lambda record: dumped(record.key, record.value, record.offset)
+        decode = group_record if given.offsets_decoder else transaction_record
+        return lambda record: dumped(decode, record.key, record.value, record.offset)
     for option in ("key_decoder_class", "value_decoder_class"):
         name = getattr(given, option)
         if name and name.rpartition(".")[2] != "StringDecoder":
@@ -124,6 +125,7 @@ TOOL = Tool(
         Option("skip-record-metadata", "print only what records hold"),
         Option("cluster-metadata-decoder", "read records as those of the metadata log"),
         Option("offsets-decoder", "read records as those of __consumer_offsets"),
+        Option("transaction-log-decoder", "read records as those of __transaction_state"),
         Option("verify-index-only", "check indexes without printing them"),
         Option("index-sanity-check", "check indexes as a broker does when it starts"),
         Option("max-bytes", "read no more than so many bytes of each log", "BYTES", int, default=_EVERYTHING),

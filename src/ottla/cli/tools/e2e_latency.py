@@ -5,17 +5,23 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.cli import properties
 from ottla.cli.errors import ToolError
 from ottla.cli.output import show
 from ottla.cli.tool import Argument, Option, Tool
 
+if TYPE_CHECKING:
+    from ottla.cli.admin import Admin
+
 _POLL_SECONDS = 60
 _POSITIONAL = ("bootstrap_server", "topic", "num_records", "producer_acks", "record_size", "command_config")
 _REQUIRED = _POSITIONAL[:5]
 _REPORT_EVERY = 1000
+# Of a topic that is made for the test.
+_PARTITIONS = 1
+_FACTOR = 1
 
 
 def run(given: argparse.Namespace) -> int:
@@ -24,11 +30,18 @@ def run(given: argparse.Namespace) -> int:
     from ottla.cli import clients
     from ottla.cli.admin import cluster
     from ottla.cli.latencies import percentile
-    from ottla.cli.topic_metadata import LATEST, Partition, offsets_or_fail
+    from ottla.cli.topic_metadata import LATEST, Partition, find_topics, offsets_or_fail
 
     _take_positional(given)
     base = {**properties.merged("", given.command_config), "bootstrap.servers": given.bootstrap_server}
+    lines: list[str] = []
     with cluster(given, base) as admin:
+        if not find_topics(admin, [given.topic]):
+            _create(given, admin)
+            lines.append(
+                f'Topic "{given.topic}" does not exist. Will create topic with {_PARTITIONS} partition(s) '
+                f"and replication factor = {_FACTOR}"
+            )
         partitions = [Partition(given.topic, n) for n in range(clients.ensure_topic(admin, given.topic))]
         ends = offsets_or_fail(admin, dict.fromkeys(partitions, LATEST))
     group = {"group.id": f"test-group-{time.time_ns()}", "enable.auto.commit": "false"}
@@ -37,7 +50,6 @@ def run(given: argparse.Namespace) -> int:
     producer = clients.producer(given, {**base, "acks": given.producer_acks, "linger.ms": "0"})
     draw = random.Random(0)
     latencies_ms: list[float] = []
-    lines: list[str] = []
     try:
         for number in range(given.num_records):
             value, key = _text(draw, given.record_size), _text(draw, given.record_key_size) or None
@@ -68,6 +80,18 @@ def run(given: argparse.Namespace) -> int:
     ]
     show(given, {"averageMs": average_ms, "50th": p50, "99th": p99, "99.9th": p999}, lines)
     return 0
+
+
+def _create(given: argparse.Namespace, admin: Admin) -> None:
+    from ottla.cli.errors import check
+    from ottla.wire.api import ApiKey
+
+    topic = {"name": given.topic, "num_partitions": _PARTITIONS, "replication_factor": _FACTOR}
+    answer = admin.ask(
+        ApiKey.CREATE_TOPICS,
+        {"topics": [{**topic, "assignments": [], "configs": []}], "timeout": admin.api_timeout_ms},
+    )
+    check(answer.topics[0].error_code, answer.topics[0].error_message, given.topic)
 
 
 def _send(producer: Any, topic: str, value: bytes, key: bytes | None, headers: Any) -> None:

@@ -16,6 +16,7 @@ from ottla.cli.tool import COMMAND_CONFIG, EITHER_SERVER, Option, Tool
 # Records are handed to the client in such groups: few enough that they share one clock reading.
 _GROUP = 200
 _PAYLOADS = 1000
+_TRANSACTION_MS = 3000
 _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -30,7 +31,7 @@ def run(given: argparse.Namespace) -> int:
         clients.ensure_topic(admin, given.topic)
     producer = clients.producer(given, settings)
     test = _Test(given, producer, payload)
-    with progress(given.num_records, f"writing to {given.topic}") as report:
+    with progress(given.num_records, f"writing to {given.topic}") as report, clients.refusals():
         test.run(report)
     statistics = [test.everything, *([test.steady] if test.steady is not None else [])]
     show(given, [item.totals() for item in statistics], [item.total_line() for item in statistics])
@@ -46,7 +47,7 @@ class _Test:
         self._given = given
         self._producer = producer
         self._payload = payload
-        self._random = random.Random(given.random_seed)
+        self._key_of = _keys(given)
         self.everything = Statistics()
         self.steady: Statistics | None = None
         self.failures = 0
@@ -61,6 +62,7 @@ class _Test:
                 f"Warmup first {given.warmup_records} records. Steady state results will print "
                 "after the complete test summary."
             )
+        transaction = _Transactions(self._producer, given.transaction_duration_ms)
         interval_s = given.reporting_interval / 1000
         began = time.perf_counter()
         sent = 0
@@ -68,10 +70,15 @@ class _Test:
             count = min(_GROUP, given.num_records - sent)
             if given.throughput > 0:
                 count = min(count, max(given.throughput // 10, 1))
-            if given.warmup_records and self.steady is None and sent >= given.warmup_records:
-                self.steady = Statistics(steady=True)
+            if given.warmup_records and self.steady is None:
+                if sent < given.warmup_records:
+                    count = min(count, given.warmup_records - sent)
+                else:
+                    self.steady = Statistics(steady=True)
+            transaction.before_records()
             self._send(sent, count)
             sent += count
+            transaction.after_records()
             self._producer.poll(0)
             if self.everything.window_seconds() >= interval_s:
                 self._say(self.everything.take_window())
@@ -80,46 +87,76 @@ class _Test:
                 ahead_s = sent / given.throughput - (time.perf_counter() - began)
                 if ahead_s > 0:
                     self._producer.poll(ahead_s)
+        transaction.end()
         while self._producer.flush(0.2):
             report(self.everything.count)
 
     def _send(self, first: int, count: int) -> None:
-        given, began, steady = self._given, time.perf_counter(), self.steady
-        everything = self.everything
+        """The loop that is measured: nothing in it is looked up twice."""
+        topic, payload, key_of = self._given.topic, self._payload, self._key_of
+        produce, clock = self._producer.produce, time.perf_counter
+        record = self.everything.record
+        record_steady = None if self.steady is None else self.steady.record
+        began = clock()
 
         def delivered(error: Any, message: Any) -> None:
             if error is not None:
                 self.failures += 1
                 self.failure = error.str()
                 return
-            latency_ms = (time.perf_counter() - began) * 1000
-            size = len(message)
-            everything.record(latency_ms, size)
-            if steady is not None:
-                steady.record(latency_ms, size)
+            latency_s = clock() - began
+            record(latency_s, len(message))
+            if record_steady is not None:
+                record_steady(latency_s, len(message))
 
         for number in range(first, first + count):
+            key = None if key_of is None else key_of(number)
             while True:
                 try:
-                    self._producer.produce(
-                        given.topic, self._payload(number), self._key(number), on_delivery=delivered
-                    )
+                    produce(topic, payload(number), key, on_delivery=delivered)
                     break
                 except BufferError:
                     self._producer.poll(0.1)
 
-    def _key(self, number: int) -> bytes | None:
-        match self._given.key_distribution:
-            case "range":
-                return b"%d" % (number % self._given.record_key_range)
-            case "random":
-                return b"%d" % self._random.randrange(self._given.record_key_range)
-            case _:
-                return None
-
     def _say(self, line: str) -> None:
         if not self._given.json:
             print(line, flush=True)
+
+
+def _keys(given: argparse.Namespace) -> Callable[[int], bytes] | None:
+    draw = random.Random(given.random_seed)
+    match given.key_distribution:
+        case "range":
+            return lambda number: b"%d" % (number % given.record_key_range)
+        case "random":
+            return lambda number: b"%d" % draw.randrange(given.record_key_range)
+        case _:
+            return None
+
+
+class _Transactions:
+    """One after another, each as long as was asked for; nothing happens without."""
+
+    def __init__(self, producer: Any, duration_ms: int | None) -> None:
+        self._producer = producer
+        self._duration_s = None if duration_ms is None else duration_ms / 1000
+        self._began: float | None = None
+        if duration_ms is not None:
+            self._producer.init_transactions()
+
+    def before_records(self) -> None:
+        if self._duration_s is not None and self._began is None:
+            self._producer.begin_transaction()
+            self._began = time.perf_counter()
+
+    def after_records(self) -> None:
+        if self._began is not None and time.perf_counter() - self._began >= (self._duration_s or 0):
+            self.end()
+
+    def end(self) -> None:
+        if self._began is not None:
+            self._producer.commit_transaction()
+            self._began = None
 
 
 def _payload(given: argparse.Namespace) -> Callable[[int], bytes]:
@@ -160,12 +197,23 @@ def _settings(given: argparse.Namespace) -> dict[str, str]:
         settings["bootstrap.servers"] = given.bootstrap_server
     if "bootstrap.servers" not in settings:
         raise ToolError("give --bootstrap-server, or bootstrap.servers among the producer's settings")
-    if given.transactional_id or given.transaction_duration_ms or "transactional.id" in settings:
-        raise ToolError("transactions are not part of this version of the tool")
+    _settle_transactions(given, settings)
     settings.setdefault("client.id", "perf-producer-client")
     settings.setdefault("linger.ms", "5")
     settings.setdefault("batch.size", "16384")
     return settings
+
+
+def _settle_transactions(given: argparse.Namespace, settings: dict[str, str]) -> None:
+    """An id or a duration is enough to ask for transactions; the other has a default."""
+    if given.transaction_duration_ms is not None and given.transaction_duration_ms <= 0:
+        raise ToolError("--transaction-duration-ms should be > 0")
+    if given.transactional_id:
+        settings["transactional.id"] = given.transactional_id
+    if given.transaction_duration_ms is not None:
+        settings.setdefault("transactional.id", f"performance-producer-{random.randrange(2**63):x}")
+    elif "transactional.id" in settings:
+        given.transaction_duration_ms = _TRANSACTION_MS
 
 
 TOOL = Tool(
@@ -197,8 +245,13 @@ TOOL = Tool(
         Option("producer-props", "the old name of --command-property", "KEY=VALUE", many=True),
         Option("producer.config", "the old name of --command-config", "FILE"),
         Option("print-metrics", "accepted for compatibility"),
-        Option("transactional-id", "not supported yet", "ID"),
-        Option("transaction-duration-ms", "not supported yet", "MS", int),
+        Option("transactional-id", "write in transactions, with this id", "ID"),
+        Option(
+            "transaction-duration-ms",
+            f"write in transactions, each of this length ({_TRANSACTION_MS} with only an id)",
+            "MS",
+            int,
+        ),
     ),
     examples=(
         "--bootstrap-server localhost:9092 --topic load --num-records 1000000 --record-size 100 "

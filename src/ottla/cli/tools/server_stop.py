@@ -1,6 +1,7 @@
 """`kafka-server-stop`: ends the brokers of this machine, or one of them by its id.
 
-As Kafka's script does, it looks through the running processes; unlike it, it waits until they have ended.
+As Kafka's script does, it looks through the running processes, whichever installation they are of; unlike it,
+it says which it stops, and waits until they have ended.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ottla.cli.errors import ToolError
-from ottla.cli.output import show
+from ottla.cli.output import show, warn
 from ottla.cli.tool import Option, Tool
 
 _PROCESSES = "/proc"
@@ -26,15 +27,17 @@ class _Broker(NamedTuple):
     pid: int
     node_id: int
     roles: tuple[str, ...]
+    directories: tuple[str, ...]
+
+    @property
+    def shown(self) -> str:
+        return f"node {self.node_id}, process {self.pid}, data in {','.join(self.directories)}"
 
 
 def run(given: argparse.Namespace) -> int:
-    found = [
-        broker
-        for broker in _running()
-        if (given.node_id is None or broker.node_id == given.node_id)
-        and (given.process_role is None or given.process_role in broker.roles)
-    ]
+    if given.node_id is not None and given.process_role is not None:
+        warn(given, "--process-role is ignored: --node-id says already which to stop")
+    found = [broker for broker in _running() if _is_meant(given, broker)]
     if not found:
         raise ToolError("No kafka server to stop")
     for broker in found:
@@ -44,14 +47,25 @@ def run(given: argparse.Namespace) -> int:
             raise ToolError(f"process {broker.pid} belongs to another user") from None
         except ProcessLookupError:
             continue
+        if not given.json:
+            print(f"Stopping {broker.shown}", flush=True)
     deadline = time.monotonic() + _WAIT_SECONDS
     for broker in found:
         while _is_alive(broker.pid):
             if time.monotonic() > deadline:
                 raise ToolError(f"process {broker.pid} has not ended after {_WAIT_SECONDS:g} s")
             time.sleep(0.02)
-    show(given, [{"pid": broker.pid, "nodeId": broker.node_id} for broker in found], [])
+    data = [
+        {"pid": broker.pid, "nodeId": broker.node_id, "directories": broker.directories} for broker in found
+    ]
+    show(given, data, [])
     return 0
+
+
+def _is_meant(given: argparse.Namespace, broker: _Broker) -> bool:
+    if given.node_id is not None:
+        return bool(broker.node_id == given.node_id)
+    return given.process_role is None or given.process_role in broker.roles
 
 
 def _is_alive(pid: int) -> bool:
@@ -84,15 +98,17 @@ def _broker(pid: int) -> _Broker | None:
     from ottla.config import ConfigError
 
     path = next((word for word in arguments if word.endswith(".properties")), None)
-    if path is not None:
-        path = os.path.join(os.readlink(f"{_PROCESSES}/{pid}/cwd"), path)
-    flags = ("--set", "--override")
-    settings = [value for flag, value in pairwise(arguments) if flag in flags]
+    values = list(pairwise(arguments))
+    settings = [value for flag, value in values if flag in {"--set", "--override"}]
+    data_dir = next((value for flag, value in values if flag == "--data-dir"), None)
     try:
-        config = broker_config(path, None, None, settings)
+        config = broker_config(
+            path, None, data_dir, settings, working_directory=os.readlink(f"{_PROCESSES}/{pid}/cwd")
+        )
     except ConfigError:
         return None
-    return _Broker(pid, config.node_id, config.strings("process.roles") or ("broker", "controller"))
+    roles = tuple(config.strings("process.roles")) or ("broker", "controller")
+    return _Broker(pid, config.node_id, roles, tuple(config.log_dirs))
 
 
 def _arguments(words: list[str]) -> list[str] | None:

@@ -10,6 +10,7 @@ from ottla.cli.errors import ToolError
 from ottla.cli.output import show
 from ottla.cli.releases import METADATA_VERSION, RELEASES, level_of
 from ottla.cli.tool import Command, Option, Tool
+from ottla.cli.tools.features import RELEASE_COMMANDS, feature_dependencies, version_mapping
 
 if TYPE_CHECKING:
     from ottla.config import BrokerConfig
@@ -22,6 +23,10 @@ def run(given: argparse.Namespace) -> int:
             return _random_uuid(given)
         case "info":
             return _info(given)
+        case "version-mapping":
+            return version_mapping(given)
+        case "feature-dependencies":
+            return feature_dependencies(given)
         case _:
             return _format(given)
 
@@ -191,6 +196,7 @@ TOOL = Tool(
             ),
         ),
         Command("info", "show what the data directories are", (_CONFIG,)),
+        *RELEASE_COMMANDS,
         Command("random-uuid", "draw an id"),
     ),
     examples=("random-uuid", "format --standalone -t 4L6g3nShT-eMCtK--X86sw -c server.properties"),

@@ -26,14 +26,19 @@ def run(given: argparse.Namespace) -> int:
     consumer = clients.consumer(given, settings)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     event("startup_complete")
+    requested = False
     try:
         consumer.subscribe([given.topic], on_assign=_assigned, on_revoke=_revoked)
         _consume(given, consumer)
     except KeyboardInterrupt:
+        requested = True
         event("shutdown_requested")
     finally:
         consumer.close()
     event("shutdown_complete")
+    if not requested:
+        # Kafka's tool reports its own end, too, and so what drives it expects this.
+        event("shutdown_requested")
     return 0
 
 

@@ -95,9 +95,9 @@ class _Test:
             "producer_send_success",
             key=key,
             value=value,
+            offset=message.offset(),
             topic=message.topic(),
             partition=message.partition(),
-            offset=message.offset(),
         )
 
 

@@ -1,0 +1,64 @@
+"""Streams applications as files: a Python program that has a `topology`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ottla.cli.errors import ToolError
+
+if TYPE_CHECKING:
+    from ottla.streams import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationFile:
+    path: str
+    application_id: str
+    topology: Topology
+
+
+def load_application(path: str, application_id: str | None = None) -> ApplicationFile:
+    """`topology` is a Topology, a StreamsBuilder, or a function that gives one of them."""
+    from ottla.streams import StreamsBuilder, Topology
+
+    module = _load_module(path)
+    found = getattr(module, "topology", None)
+    if callable(found) and not isinstance(found, Topology):
+        found = found()
+    if isinstance(found, StreamsBuilder):
+        found = found.build()
+    if not isinstance(found, Topology):
+        raise ToolError(
+            f"{path}: has no topology; end it with `topology = builder.build()`, "
+            "where builder is an ottla.streams.StreamsBuilder"
+        )
+    stem = os.path.splitext(os.path.basename(path))[0].replace("_", "-")
+    return ApplicationFile(path, application_id or str(getattr(module, "application_id", stem)), found)
+
+
+def _load_module(path: str) -> Any:
+    from pyspark import cloudpickle
+
+    name = os.path.splitext(os.path.basename(path))[0]
+    spec = importlib.util.spec_from_file_location(f"ottla_application_{name}", path)
+    if not path.endswith(".py") or spec is None or spec.loader is None:
+        raise ToolError(f"{path}: is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    # Modules beside the program can be imported, as if it were run by itself.
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    # Dataclasses look their module up while it is being run.
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except FileNotFoundError:
+        raise ToolError(f"{path}: no such file") from None
+    except Exception:
+        raise ToolError(f"{path}: fails\n{traceback.format_exc(limit=-3).rstrip()}") from None
+    # Workers cannot import this file: its functions travel whole.
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    return module

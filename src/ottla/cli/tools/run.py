@@ -1,0 +1,259 @@
+"""`ottla run`: streams applications on Spark, with their progress in sight until they are stopped."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ottla.cli.errors import ToolError
+from ottla.cli.output import Table, rich_table, show_record
+from ottla.cli.tool import COMMAND_CONFIG, Argument, Option, Tool
+
+if TYPE_CHECKING:
+    from ottla.streams.progress import QueryProgress
+    from ottla.streams.run import StreamsApplication
+
+_COLUMNS = ("Query", "Batch", "Rows/s", "Lag", "Batch ms", "State rows", "State MB")
+_LOOK_S = 0.5
+_LINES_EVERY = 10
+"""In a pipe a line per query is written this many looks apart."""
+
+
+def run(given: argparse.Namespace) -> int:
+    try:
+        from ottla.spark.java import JavaMissing
+        from ottla.spark.session import SparkMissing, log_path, spark_session
+    except ModuleNotFoundError as error:
+        raise ToolError(f"needs the package {error.name}: pip install 'ottla[spark]'") from None
+    from ottla.client.errors import ClusterUnreachable
+    from ottla.streams.errors import StreamsError
+    from ottla.wire.errors import KafkaError
+
+    if not given.application:
+        raise ToolError("give the Python file of an application, such as word_count.py")
+    if given.application_id and len(given.application) != 1:
+        raise ToolError("--application-id names one application; give one file with it")
+    _tell(given, "starting Spark …")
+    try:
+        session = spark_session("ottla run", master=given.master)
+        applications = _applications(given)
+        _tell(given, f"Spark {session.version} is up; its log: {log_path() or 'as configured elsewhere'}")
+        with _stop_signals() as stopped, ExitStack() as cleanup:
+            cleanup.callback(session.stop)
+            for application in applications:
+                cleanup.callback(application.stop)
+                application.start(session)
+                _tell(given, f"{application.config.application_id} runs")
+            if given.http:
+                _tell(given, f"tables: {cleanup.enter_context(_tables(given.http, applications))}/tables")
+            failure = _watch(given, applications, stopped)
+            _tell(given, "stopping …")
+    except (StreamsError, KafkaError, ClusterUnreachable, SparkMissing, JavaMissing) as error:
+        raise ToolError(str(error)) from None
+    if failure is not None:
+        raise ToolError(f"{failure}\nprogress is kept: start it again to go on from there")
+    return 0
+
+
+def _applications(given: argparse.Namespace) -> list[StreamsApplication]:
+    from ottla.cli.applications import load_application
+    from ottla.cli.properties import merged
+    from ottla.streams.run import StreamsApplication, StreamsConfig
+
+    properties = merged("command-property", given.command_config, given.command_property)
+    trigger = {"processingTime": f"{given.interval_ms} milliseconds"} if given.interval_ms else None
+    built: list[StreamsApplication] = []
+    for path in given.application:
+        loaded = load_application(path, given.application_id)
+        if any(loaded.application_id == other.config.application_id for other in built):
+            raise ToolError(
+                f"{path}: the application id {loaded.application_id} is taken by another of these files; "
+                "set `application_id` in one of them"
+            )
+        config = StreamsConfig(
+            application_id=loaded.application_id,
+            bootstrap_servers=given.bootstrap_server,
+            state_dir=given.state_dir or "",
+            master=given.master,
+            on_error=given.on_error,
+            dead_letter_topic=given.dead_letter_topic,
+            trigger={"availableNow": True} if given.once else trigger,
+            properties=properties,
+        )
+        built.append(StreamsApplication(loaded.topology, config))
+    return built
+
+
+@contextmanager
+def _tables(address: str, applications: list[StreamsApplication]) -> Iterator[str]:
+    from ottla.streams.queries.server import tables_served
+
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():
+        raise ToolError(f"--http {address}: must be HOST:PORT or PORT")
+    views = {name: application.table(name) for application in applications for name in application.tables()}
+    try:
+        with tables_served(views, host or "127.0.0.1", int(port)) as url:
+            yield url
+    finally:
+        for view in views.values():
+            view.close()
+
+
+@contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """Set when someone asks the process to end; Spark's own reaction would cut a batch in two."""
+    stopped = threading.Event()
+    before = {
+        number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _watch(
+    given: argparse.Namespace, applications: list[StreamsApplication], stopped: threading.Event
+) -> str | None:
+    """Until stopped, or all is done, or a query fails; then what failed."""
+    queries = [query for application in applications for query in application.queries]
+    with _screen(given) as refresh:
+        while not stopped.wait(_LOOK_S):
+            refresh(_progress(queries))
+            ended = [query for query in queries if not query.isActive]
+            for query in ended:
+                if (failure := query.exception()) is not None:
+                    return _explained(query.name, failure)
+            if len(ended) == len(queries):
+                refresh(_progress(queries))
+                break
+    return None
+
+
+def _explained(name: str, failure: Exception) -> str:
+    from ottla.streams.progress import explain
+
+    return f"{name} failed: {explain(failure)}"
+
+
+def _progress(queries: list[Any]) -> list[QueryProgress]:
+    from ottla.streams.progress import progress_of
+
+    return [told for query in queries if (told := progress_of(query)) is not None]
+
+
+@contextmanager
+def _screen(given: argparse.Namespace) -> Iterator[Callable[[list[QueryProgress]], None]]:
+    """A table that changes in place on a terminal; in a pipe a line per query, now and then."""
+    if given.json or not sys.stdout.isatty():
+        yield _lines(given)
+        return
+    from rich.live import Live
+
+    with Live(refresh_per_second=4) as live:
+        yield lambda progress: live.update(rich_table(_table(progress)))
+
+
+def _table(progress: list[QueryProgress]) -> Table:
+    rows = [
+        (
+            each.name,
+            each.batch_id,
+            round(each.rows_per_second),
+            "–" if each.lag is None else each.lag,
+            each.batch_ms,
+            each.state_rows,
+            round(each.state_bytes / 1e6),
+        )
+        for each in progress
+    ]
+    return Table(_COLUMNS, rows)
+
+
+def _lines(given: argparse.Namespace) -> Callable[[list[QueryProgress]], None]:
+    last: dict[str, int] = {}
+    looks = 0
+
+    def write(progress: list[QueryProgress]) -> None:
+        nonlocal looks
+        looks += 1
+        for each in progress:
+            if last.get(each.name) == each.batch_id or (looks % _LINES_EVERY and each.name in last):
+                continue
+            last[each.name] = each.batch_id
+            if given.json:
+                show_record(
+                    {
+                        "query": each.name,
+                        "batch": each.batch_id,
+                        "rows": each.rows,
+                        "rowsPerSecond": round(each.rows_per_second),
+                        "lag": each.lag,
+                        "batchMs": each.batch_ms,
+                        "stateRows": each.state_rows,
+                        "stateBytes": each.state_bytes,
+                    }
+                )
+            else:
+                lag = "unknown" if each.lag is None else f"{each.lag:,}"
+                print(
+                    f"{each.name}: batch {each.batch_id}, {each.rows:,} rows in {each.batch_ms} ms, "
+                    f"{each.rows_per_second:,.0f} rows/s, lag {lag}, {each.state_rows:,} rows of state",
+                    flush=True,
+                )
+
+    return write
+
+
+def _tell(given: argparse.Namespace, text: str) -> None:
+    print(f"{given.prog}: {text}", file=sys.stderr, flush=True)
+
+
+TOOL = Tool(
+    name="run",
+    description=(
+        "Run streams applications on Spark until they are stopped. Each file is a Python program that ends\n"
+        "with `topology = builder.build()`. All share one Java virtual machine. A restart goes on where the\n"
+        "last run stopped."
+    ),
+    run=run,
+    arguments=(Argument("application", "a Python file with a topology", many=True),),
+    options=(
+        Option("bootstrap-server", "the broker(s) to connect to", "HOST:PORT", default="localhost:9092"),
+        COMMAND_CONFIG,
+        Option("command-property", "a setting of the client", "KEY=VALUE", repeats=True),
+        Option("application-id", "instead of `application_id` in the file or the file's name", "ID"),
+        Option(
+            "master",
+            "where Spark runs, such as spark://host:7077 (default: all cores of this machine)",
+            "URL",
+        ),
+        Option(
+            "state-dir",
+            "for state and progress (default: ~/.ottla/streams); all of Spark must reach it",
+            "DIR",
+        ),
+        Option("interval-ms", "the least time between micro-batches", "MS", parse=int),
+        Option("once", "work on what is there, then end"),
+        Option(
+            "on-error",
+            "what to do with a record that the program fails on",
+            "POLICY",
+            default="fail",
+            choices=("fail", "skip", "dead-letter"),
+        ),
+        Option("dead-letter-topic", "where records go that the program fails on", "TOPIC"),
+        Option("http", "serve the application's tables over HTTP", "[HOST:]PORT"),
+    ),
+    examples=(
+        "word_count.py",
+        "word_count.py page_views.py --bootstrap-server localhost:9092 --http 8080",
+    ),
+)

@@ -1,0 +1,186 @@
+"""Transactions of a cluster: listed and described by their coordinators, seen and ended on partitions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from ottla.cli.admin import TRANSACTION, Admin
+from ottla.cli.errors import Refused, check
+from ottla.cli.topic_metadata import Partition, by_leader
+from ottla.wire.api import ApiKey
+from ottla.wire.errors import ErrorCode
+
+
+class Listed(NamedTuple):
+    transactional_id: str
+    coordinator: int
+    producer_id: int
+    state: str
+
+
+class Transaction(NamedTuple):
+    coordinator: int
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: str
+    timeout_ms: int
+    start_ms: int | None
+    partitions: tuple[Partition, ...]
+    """Those that still expect a marker."""
+
+
+class ActiveProducer(NamedTuple):
+    id: int
+    epoch: int
+    coordinator_epoch: int
+    """-1 before the first marker."""
+    last_sequence: int
+    last_timestamp_ms: int
+    transaction_start: int | None
+    """The offset at which its open transaction begins on the partition."""
+
+
+def list_transactions(
+    admin: Admin, *, duration_ms: int = -1, pattern: str | None = None, producer_ids: Sequence[int] = ()
+) -> list[Listed]:
+    """Of all brokers. Older ones cannot filter by duration or pattern, and would list everything."""
+    filters: dict[str, Any] = {"producer_id_filters": list(producer_ids)}
+    if duration_ms >= 0:
+        _require(admin, 1, "filter by duration")
+        filters["duration_filter"] = duration_ms
+    if pattern:
+        _require(admin, 2, "filter by a pattern of ids")
+        filters["transactional_id_pattern"] = pattern
+    found: list[Listed] = []
+    for node in admin.nodes():
+
+        def attempt(node: int = node) -> Any:
+            answer = admin.ask(ApiKey.LIST_TRANSACTIONS, filters, node=node)
+            check(answer.error_code)
+            return answer
+
+        found += [
+            Listed(item.transactional_id, node, item.producer_id, item.transaction_state)
+            for item in admin.retried(attempt).transaction_states
+        ]
+    return found
+
+
+def describe_transaction(admin: Admin, transactional_id: str) -> Transaction:
+    """Refused with TRANSACTIONAL_ID_NOT_FOUND for one that its coordinator does not know."""
+
+    def attempt() -> Transaction:
+        node = admin.coordinator(transactional_id, TRANSACTION)
+        answer = admin.ask(
+            ApiKey.DESCRIBE_TRANSACTIONS, {"transactional_ids": [transactional_id]}, node=node
+        ).transaction_states[0]
+        if answer.error_code == ErrorCode.transactional_id_not_found:
+            raise Refused(answer.error_code, "the ID could not be found")
+        check(answer.error_code)
+        start_ms = _milliseconds(answer.transaction_start_time)
+        return Transaction(
+            node,
+            transactional_id,
+            answer.producer_id,
+            answer.producer_epoch,
+            answer.transaction_state,
+            answer.transaction_timeout // timedelta(milliseconds=1),
+            start_ms if start_ms >= 0 else None,
+            tuple(
+                sorted(
+                    Partition(topic.topic, number) for topic in answer.topics for number in topic.partitions
+                )
+            ),
+        )
+
+    return admin.retried(attempt)
+
+
+def describe_producers(
+    admin: Admin, partitions: Iterable[Partition], node: int | None = None
+) -> dict[Partition, list[ActiveProducer]]:
+    """As the leaders know them, or as one broker's replicas do."""
+    grouped: Mapping[int, list[Partition]] = (
+        by_leader(admin, partitions) if node is None else {node: sorted(partitions)}
+    )
+    found: dict[Partition, list[ActiveProducer]] = {}
+    for broker, wanted in grouped.items():
+        topics: dict[str, list[int]] = defaultdict(list)
+        for partition in wanted:
+            topics[partition.topic].append(partition.number)
+        answer = admin.ask(
+            ApiKey.DESCRIBE_PRODUCERS,
+            {"topics": [{"name": name, "partition_indexes": numbers} for name, numbers in topics.items()]},
+            node=broker,
+        )
+        for topic in answer.topics:
+            for item in topic.partitions:
+                partition = Partition(topic.name, item.partition_index)
+                check(item.error_code, item.error_message, str(partition))
+                found[partition] = [_active(producer) for producer in item.active_producers]
+    return found
+
+
+def write_abort_marker(
+    admin: Admin, partition: Partition, producer_id: int, producer_epoch: int, coordinator_epoch: int
+) -> None:
+    (leader,) = by_leader(admin, [partition])
+    answer = admin.ask(
+        ApiKey.WRITE_TXN_MARKERS,
+        {
+            "markers": [
+                {
+                    "producer_id": producer_id,
+                    "producer_epoch": producer_epoch,
+                    "coordinator_epoch": coordinator_epoch,
+                    "transaction_result": False,
+                    "topics": [{"name": partition.topic, "partition_indexes": [partition.number]}],
+                }
+            ]
+        },
+        node=leader,
+    )
+    for marker in answer.markers:
+        for topic in marker.topics:
+            for item in topic.partitions:
+                check(item.error_code, None, str(partition))
+
+
+def fence(admin: Admin, transactional_id: str) -> None:
+    """Whoever asks for the id anew ends what its last producer left open."""
+
+    def attempt() -> None:
+        answer = admin.ask(
+            ApiKey.INIT_PRODUCER_ID,
+            {"transactional_id": transactional_id, "transaction_timeout": admin.api_timeout_ms},
+            node=admin.coordinator(transactional_id, TRANSACTION),
+        )
+        check(answer.error_code)
+
+    admin.retried(attempt)
+
+
+def _active(producer: Any) -> ActiveProducer:
+    start = producer.current_txn_start_offset
+    return ActiveProducer(
+        producer.producer_id,
+        producer.producer_epoch,
+        producer.coordinator_epoch,
+        producer.last_sequence,
+        producer.last_timestamp,
+        start if start >= 0 else None,
+    )
+
+
+def _milliseconds(moment: datetime | None) -> int:
+    return -1 if moment is None else round(moment.timestamp() * 1000)
+
+
+def _require(admin: Admin, version: int, what: str) -> None:
+    newest = admin.peer().versions.get(ApiKey.LIST_TRANSACTIONS, (0, -1))[1]
+    if newest < version:
+        raise Refused(ErrorCode.unsupported_version, f"the broker is too old to {what} of transactions")
