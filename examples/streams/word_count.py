@@ -1,0 +1,33 @@
+"""Word count, as in every Kafka tutorial: lines of text in, how often each word occurred out.
+
+    kafka-topics --create --topic lines --partitions 2 --bootstrap-server localhost:9092
+    kafka-topics --create --topic word-counts --partitions 2 --bootstrap-server localhost:9092
+    ottla run examples/streams/word_count.py --bootstrap-server localhost:9092
+
+``kafka-console-producer --topic lines`` writes lines; the counts are 64-bit numbers, which
+``kafka-console-consumer --topic word-counts`` shows with a long deserializer.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ottla.streams import Materialized, StreamsBuilder, Topology
+
+APPLICATION_ID = "word-count"
+
+
+def words(line: str) -> list[str]:
+    return re.findall(r"\w+", line.lower())
+
+
+def build() -> Topology:
+    builder = StreamsBuilder()
+    counts = (
+        builder.stream("lines")
+        .flat_map_values(words)
+        .group_by(lambda key, word: word)
+        .count(Materialized.as_("counts"))
+    )
+    counts.to_stream().to("word-counts")
+    return builder.build()

@@ -1,0 +1,153 @@
+"""Aggregations of a stream or a table by key, without windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.streams.errors import StreamsError
+from ottla.streams.operators.base import Context, Output
+from ottla.streams.records import Change, Record
+from ottla.streams.state.key_value import KeyValueStore
+
+Initializer = Callable[[], Any]
+Aggregator = Callable[[Any, Any, Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAggregate:
+    """count and aggregate: folds every value of a key. A null result deletes the key."""
+
+    store: str
+    initializer: Initializer
+    aggregator: Aggregator
+    send_old: bool
+
+    def process(self, record: Record, context: Context) -> Iterable[Output]:
+        if record.key is None or record.value is None:
+            context.drop("null key or value in an aggregation")
+            return ()
+        store: KeyValueStore = context.store(self.store)
+        present = store.get_with_timestamp(record.key)
+        timestamp_ms = record.timestamp_ms
+        if present is None:
+            aggregate = self.aggregator(record.key, record.value, self.initializer())
+        else:
+            timestamp_ms = max(timestamp_ms, present.timestamp_ms)
+            aggregate = self.aggregator(record.key, record.value, present.value)
+        # Read again: the aggregator may have changed the object it was given.
+        old = store.get(record.key) if self.send_old else None
+        store.put(record.key, aggregate, timestamp_ms)
+        return (Record(record.key, Change(aggregate, old), timestamp_ms, record.headers),)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReduce:
+    """reduce: the first value of a key stands for itself."""
+
+    store: str
+    reducer: Callable[[Any, Any], Any]
+    send_old: bool
+
+    def process(self, record: Record, context: Context) -> Iterable[Output]:
+        if record.key is None or record.value is None:
+            context.drop("null key or value in an aggregation")
+            return ()
+        store: KeyValueStore = context.store(self.store)
+        present = store.get_with_timestamp(record.key)
+        timestamp_ms = record.timestamp_ms
+        if present is None:
+            reduced = record.value
+        else:
+            timestamp_ms = max(timestamp_ms, present.timestamp_ms)
+            reduced = self.reducer(present.value, record.value)
+        old = store.get(record.key) if self.send_old else None
+        store.put(record.key, reduced, timestamp_ms)
+        return (Record(record.key, Change(reduced, old), timestamp_ms, record.headers),)
+
+
+@dataclass(frozen=True, slots=True)
+class TableRepartition:
+    """group_by of a table: the old value has to leave its group before, or as, the new one joins its own."""
+
+    selector: Callable[[Any, Any], tuple[Any, Any]]
+
+    def process(self, record: Record, context: Context) -> Iterable[Output]:
+        if record.key is None:
+            raise StreamsError("the key of a table that is grouped must not be null")
+        change: Change = record.value
+        new = self._select(record.key, change.new)
+        old = self._select(record.key, change.old)
+        if new is not None and old is not None and new[0] == old[0]:
+            return (Record(new[0], Change(new[1], old[1]), record.timestamp_ms, record.headers),)
+        moves = []
+        if old is not None:
+            moves.append(Record(old[0], Change(None, old[1]), record.timestamp_ms, record.headers))
+        if new is not None:
+            moves.append(Record(new[0], Change(new[1], None), record.timestamp_ms, record.headers))
+        return moves
+
+    def _select(self, key: Any, value: Any) -> tuple[Any, Any] | None:
+        if value is None:
+            return None
+        selected_key, selected_value = self.selector(key, value)
+        return None if selected_key is None or selected_value is None else (selected_key, selected_value)
+
+
+@dataclass(frozen=True, slots=True)
+class TableAggregate:
+    """count and aggregate of a grouped table: takes the old value out, then puts the new one in."""
+
+    store: str
+    initializer: Initializer
+    adder: Aggregator
+    subtractor: Aggregator
+    send_old: bool
+
+    def process(self, record: Record, context: Context) -> Iterable[Output]:
+        if record.key is None:
+            raise StreamsError(f"the key of the table aggregate {self.store} must not be null")
+        store: KeyValueStore = context.store(self.store)
+        change: Change = record.value
+        present = store.get_with_timestamp(record.key)
+        aggregate = None if present is None else present.value
+        timestamp_ms = record.timestamp_ms
+        if present is not None and (change.old is not None or change.new is not None):
+            timestamp_ms = max(timestamp_ms, present.timestamp_ms)
+        if change.old is not None and aggregate is not None:
+            aggregate = self.subtractor(record.key, change.old, aggregate)
+        if change.new is not None:
+            base = self.initializer() if aggregate is None else aggregate
+            aggregate = self.adder(record.key, change.new, base)
+        old = store.get(record.key) if self.send_old else None
+        store.put(record.key, aggregate, timestamp_ms)
+        return (Record(record.key, Change(aggregate, old), timestamp_ms, record.headers),)
+
+
+@dataclass(frozen=True, slots=True)
+class TableReduce:
+    """reduce of a grouped table."""
+
+    store: str
+    adder: Callable[[Any, Any], Any]
+    subtractor: Callable[[Any, Any], Any]
+    send_old: bool
+
+    def process(self, record: Record, context: Context) -> Iterable[Output]:
+        if record.key is None:
+            raise StreamsError(f"the key of the table aggregate {self.store} must not be null")
+        store: KeyValueStore = context.store(self.store)
+        change: Change = record.value
+        present = store.get_with_timestamp(record.key)
+        aggregate = None if present is None else present.value
+        timestamp_ms = record.timestamp_ms
+        if present is not None and (change.old is not None or change.new is not None):
+            timestamp_ms = max(timestamp_ms, present.timestamp_ms)
+        if change.old is not None and aggregate is not None:
+            aggregate = self.subtractor(aggregate, change.old)
+        if change.new is not None:
+            aggregate = change.new if aggregate is None else self.adder(aggregate, change.new)
+        old = store.get(record.key) if self.send_old else None
+        store.put(record.key, aggregate, timestamp_ms)
+        return (Record(record.key, Change(aggregate, old), timestamp_ms, record.headers),)

@@ -1,0 +1,1 @@
+"""Interactive queries: what a table holds right now, from Python or over HTTP."""

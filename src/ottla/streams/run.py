@@ -1,0 +1,167 @@
+"""Runs a topology on Spark: creates the topics it owns, starts its queries, waits, stops.
+
+config = StreamsConfig(application_id="word-count", bootstrap_servers="localhost:9092")
+app = StreamsApplication(topology, config)
+app.start()
+app.wait()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ottla.spark.connection import shared_connection
+from ottla.spark.session import spark_session
+from ottla.spark.sink import write_stream
+from ottla.streams.cluster_topics import create_missing, existing_partitions, owned_topics
+from ottla.streams.errors import StreamsError
+from ottla.streams.failures import ErrorPolicy, OnError
+from ottla.streams.partitions import partition_counts, task_count
+from ottla.streams.plan import Plan, subtopologies
+from ottla.streams.queries.tables import open_table, table_names
+from ottla.streams.spark_plan import Query, compile_plan
+from ottla.streams.spark_query import QueryBuilder
+from ottla.streams.spark_tasks import TaskSettings
+from ottla.streams.topology import Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ottla.streams.queries.view import TableView
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsConfig:
+    """How an application runs. ``properties`` are client settings, such as security, by their Kafka names."""
+
+    application_id: str
+    bootstrap_servers: str
+    state_dir: str = ""
+    master: str | None = None
+    offset_reset: str = "earliest"
+    on_error: OnError | str = OnError.FAIL
+    dead_letter_topic: str | None = None
+    trigger: Mapping[str, Any] | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    max_offsets_per_trigger: int | None = None
+
+    @property
+    def checkpoint_dir(self) -> str:
+        """Where Spark keeps state and progress: all of Spark must reach it."""
+        return f"{self.state_dir or Path.home() / '.ottla' / 'streams'}/{self.application_id}"
+
+
+class StreamsApplication:
+    def __init__(self, topology: Topology, config: StreamsConfig) -> None:
+        self.config = config
+        self.plan: Plan = topology.plan.decorated(config.application_id)
+        self.compiled: list[Query] = compile_plan(self.plan)
+        self.queries: list[Any] = []
+        self._session: SparkSession | None = None
+
+    def start(self, session: SparkSession | None = None) -> None:
+        """Start all queries, on the given session or one of its own."""
+        if self.queries:
+            raise StreamsError(f"{self.config.application_id} runs already")
+        config = self.config
+        connection = shared_connection(config.bootstrap_servers, dict(config.properties))
+        counts = partition_counts(self.plan, existing_partitions(connection, self.plan))
+        tasks = self._store_partitions(counts)
+        written = sorted(
+            set(self.plan.internal_topics) - {t for q in self.compiled for t in q.shuffled_topics}
+        )
+        owned = owned_topics(self.plan, config.application_id, counts, written, tasks)
+        if config.dead_letter_topic is not None:
+            owned.setdefault(config.dead_letter_topic, (1, {}))
+        create_missing(
+            connection, {name: spec for name, spec in owned.items() if name not in counts or spec[1]}
+        )
+        session = session or spark_session(config.application_id, master=config.master)
+        self._session = session
+        builder = QueryBuilder(
+            session, self._task_settings(counts), self._source_options(), offset_reset=config.offset_reset
+        )
+        for query in self.compiled:
+            name = self.query_name(query)
+            self.queries.append(
+                write_stream(
+                    builder.build(query),
+                    application_id=name,
+                    bootstrap_servers=config.bootstrap_servers,
+                    checkpoint=f"{config.checkpoint_dir}/{query.number}",
+                    options={f"kafka.{key}": value for key, value in config.properties.items()},
+                    trigger=config.trigger,
+                    output_mode="update",
+                    query_name=name,
+                )
+            )
+
+    def query_name(self, query: Query) -> str:
+        """The transactional id and group of a query: the application's where there is one query only."""
+        application_id = self.config.application_id
+        return application_id if len(self.compiled) == 1 else f"{application_id}-{query.number}"
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Until a query ends; whether one did. Raises what made it fail."""
+        if self._session is None:
+            raise StreamsError(f"{self.config.application_id} was not started")
+        for query in self.queries:
+            if timeout_s is None:
+                query.awaitTermination()
+            elif not query.awaitTermination(timeout_s):
+                return False
+        return True
+
+    def process_all_available(self) -> None:
+        """Until everything that is in the topics now has been worked on."""
+        # Once for each hop a record can take through internal topics.
+        for _ in self.queries:
+            for query in self.queries:
+                query.processAllAvailable()
+
+    def tables(self) -> list[str]:
+        """The names of the tables that can be asked."""
+        return table_names(self.plan)
+
+    def table(self, name: str) -> TableView:
+        """What a table holds, from its topic: works in any process, whether the application runs or not."""
+        config = self.config
+        return open_table(self.plan, config.application_id, name, config.bootstrap_servers, config.properties)
+
+    def stop(self) -> None:
+        """Stop all queries. A micro-batch under way is done again at the next start."""
+        for query in self.queries:
+            query.stop()
+        self.queries.clear()
+
+    def _store_partitions(self, counts: Mapping[str, int]) -> dict[str, int]:
+        return {
+            store: task_count(query.plan, counts)
+            for query in self.compiled
+            for store in query.plan.stores
+            if store not in query.plan.global_stores
+        }
+
+    def _task_settings(self, counts: Mapping[str, int]) -> TaskSettings:
+        parts = [
+            self.plan.only(names) for names in subtopologies(self.plan) if names <= self.plan.global_nodes
+        ]
+        return TaskSettings(
+            application_id=self.config.application_id,
+            errors=ErrorPolicy.of(self.config.on_error, self.config.dead_letter_topic),
+            partition_counts=dict(counts),
+            bootstrap_servers=self.config.bootstrap_servers,
+            client_properties=dict(self.config.properties),
+            global_parts=tuple(parts),
+        )
+
+    def _source_options(self) -> dict[str, str]:
+        options = {f"kafka.{name}": value for name, value in self.config.properties.items()}
+        options["kafka.bootstrap.servers"] = self.config.bootstrap_servers
+        options["kafka.isolation.level"] = "read_committed"
+        if self.config.max_offsets_per_trigger is not None:
+            options["maxOffsetsPerTrigger"] = str(self.config.max_offsets_per_trigger)
+        return options

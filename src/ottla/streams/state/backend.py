@@ -1,0 +1,95 @@
+"""The one interface state needs from its host: a map from bytes to bytes.
+
+The test driver gives a dictionary, Spark its state store. Stores are built so that a record touches a few
+keys and never scans: what has to be found by time is paged by time (see ``pages`` and ``time_index``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+# Told of every change of a store: the key's bytes, the value's bytes or none, the timestamp.
+Log = Callable[[bytes, bytes | None, int], None]
+
+
+def log_nothing(key: bytes, value: bytes | None, timestamp_ms: int) -> None:
+    """For stores nobody follows."""
+
+
+class Backend(Protocol):
+    def get(self, key: bytes) -> bytes | None: ...
+
+    def put(self, key: bytes, value: bytes) -> None: ...
+
+    def delete(self, key: bytes) -> None: ...
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """Everything, in any order. Costs as much as the store is large."""
+        ...
+
+
+class MemoryBackend:
+    """A dictionary."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, entries: dict[bytes, bytes] | None = None) -> None:
+        self.entries: dict[bytes, bytes] = {} if entries is None else entries
+
+    def get(self, key: bytes) -> bytes | None:
+        return self.entries.get(key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self.entries[key] = value
+
+    def delete(self, key: bytes) -> None:
+        self.entries.pop(key, None)
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        return iter(list(self.entries.items()))
+
+
+class WriteBackBackend:
+    """Keeps what was read and written in memory until ``flush``, for hosts where every access is a round
+    trip."""
+
+    __slots__ = ("_dirty", "_entries", "_host")
+
+    def __init__(self, host: Backend) -> None:
+        self._host = host
+        self._entries: dict[bytes, bytes | None] = {}
+        self._dirty: set[bytes] = set()
+
+    def get(self, key: bytes) -> bytes | None:
+        try:
+            return self._entries[key]
+        except KeyError:
+            value = self._entries[key] = self._host.get(key)
+            return value
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self._entries[key] = value
+        self._dirty.add(key)
+
+    def delete(self, key: bytes) -> None:
+        self._entries[key] = None
+        self._dirty.add(key)
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        merged: dict[bytes, bytes | None] = dict(self._host.items())
+        for key in self._dirty:
+            merged[key] = self._entries[key]
+        return iter([(key, value) for key, value in merged.items() if value is not None])
+
+    def changes(self) -> list[tuple[bytes, bytes | None]]:
+        """What ``flush`` would write, by key."""
+        return [(key, self._entries[key]) for key in sorted(self._dirty)]
+
+    def flush(self) -> None:
+        for key, value in self.changes():
+            if value is None:
+                self._host.delete(key)
+            else:
+                self._host.put(key, value)
+        self._dirty.clear()

@@ -1,0 +1,126 @@
+"""Time-ordered buffer: what waits for its time, by key. Suppression and the unmatched side of a join live
+here."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from ottla.streams.state.backend import Backend
+from ottla.streams.state.pages import Entry, Pages
+from ottla.streams.state.time_index import TimeIndex
+
+_SIZE = b""
+
+
+class TimeOrderedBuffer:
+    """Entries by a time and a member; a member holds a list of entries. Leaves in order of time, then
+    member."""
+
+    __slots__ = ("_index", "_pages", "_size", "name")
+
+    def __init__(self, name: str, backend: Backend, *, width_ms: int) -> None:
+        self.name = name
+        self._pages = Pages(backend, b"b")
+        self._index = TimeIndex(backend, width_ms)
+        self._size = Pages(backend, b"n")
+
+    def get(self, time_ms: int, member: bytes) -> list[Entry]:
+        return list(self._pages.get(_page_key(time_ms, member)))
+
+    def put(self, time_ms: int, member: bytes, entries: list[Entry]) -> None:
+        """Set the entries of a member at a time; an empty list removes it."""
+        page_key = _page_key(time_ms, member)
+        page = self._pages.get(page_key)
+        self._count(len(entries) - len(page), _bytes_of(entries) - _bytes_of(page))
+        page[:] = entries
+        self._pages.changed(page_key)
+        if entries:
+            self._index.add(time_ms, member)
+        else:
+            self._index.remove(time_ms, member)
+
+    def first_ms(self) -> int | None:
+        return self._index.first_ms()
+
+    def pop_before(self, time_ms: int) -> Iterator[tuple[int, bytes, list[Entry]]]:
+        for due_ms, member in self._index.pop_before(time_ms):
+            page_key = _page_key(due_ms, member)
+            page = self._pages.get(page_key)
+            entries = list(page)
+            self._count(-len(entries), -_bytes_of(entries))
+            page.clear()
+            self._pages.changed(page_key)
+            yield due_ms, member, entries
+
+    def members(self) -> list[tuple[int, bytes]]:
+        return self._index.members()
+
+    @property
+    def records(self) -> int:
+        size = self._size.get(_SIZE)
+        return size[0][0] if size else 0
+
+    @property
+    def size_bytes(self) -> int:
+        size = self._size.get(_SIZE)
+        return size[0][1] if size else 0
+
+    def flush(self) -> None:
+        self._index.flush()
+        self._pages.flush()
+        self._size.flush()
+
+    def _count(self, records: int, size_bytes: int) -> None:
+        size = self._size.get(_SIZE)
+        size[:] = [(self.records + records, self.size_bytes + size_bytes, None)]
+        self._size.changed(_SIZE)
+
+
+class KeyedBuffer(TimeOrderedBuffer):
+    """A buffer in which a member waits at one time only: a later entry takes the place of the earlier one."""
+
+    __slots__ = ("_times",)
+
+    def __init__(self, name: str, backend: Backend, *, width_ms: int) -> None:
+        super().__init__(name, backend, width_ms=width_ms)
+        self._times = Pages(backend, b"k")
+
+    def locate(self, member: bytes) -> int | None:
+        """When the member is due, if it waits."""
+        page = self._times.get(member)
+        return page[0][0] if page else None
+
+    def hold(self, time_ms: int, member: bytes, entry: Entry) -> None:
+        """Let an entry wait: until the given time, or the earlier one the member already waits for."""
+        waiting_ms = self.locate(member)
+        due_ms = time_ms if waiting_ms is None else waiting_ms
+        self.put(due_ms, member, [entry])
+        self._times.get(member)[:] = [(due_ms, 0, None)]
+        self._times.changed(member)
+
+    def forget(self, member: bytes) -> None:
+        """Take a member out."""
+        waiting_ms = self.locate(member)
+        if waiting_ms is not None:
+            self.put(waiting_ms, member, [])
+            self._times.get(member).clear()
+            self._times.changed(member)
+
+    def release_before(self, time_ms: int) -> Iterator[tuple[bytes, Entry]]:
+        for _, member, entries in self.pop_before(time_ms):
+            self._times.get(member).clear()
+            self._times.changed(member)
+            yield member, entries[0]
+
+    def flush(self) -> None:
+        super().flush()
+        self._times.flush()
+
+
+def _page_key(time_ms: int, member: bytes) -> bytes:
+    return struct.pack(">q", time_ms) + member
+
+
+def _bytes_of(entries: list[Entry]) -> int:
+    return sum(len(entry[2] or b"") for entry in entries)

@@ -1,0 +1,121 @@
+"""Session store: aggregates by key and span of activity, forgotten after the retention.
+
+The sessions of one key form one page: there are few of them, and merging looks at its neighbours.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from ottla.streams.records import Window, Windowed
+from ottla.streams.serdes import Serde
+from ottla.streams.state.backend import Backend, Log, log_nothing
+from ottla.streams.state.pages import Pages
+from ottla.streams.state.time_index import TimeIndex
+
+_CLOCK = b""
+
+
+class SessionStore:
+    __slots__ = ("_clock", "_index", "_key", "_log", "_pages", "_retention_ms", "_value", "name")
+
+    def __init__(
+        self,
+        name: str,
+        backend: Backend,
+        key: Serde,
+        value: Serde,
+        *,
+        retention_ms: int,
+        log: Log = log_nothing,
+    ) -> None:
+        self.name = name
+        self._log = log
+        self._key = key
+        self._value = value
+        self._retention_ms = retention_ms
+        self._pages = Pages(backend, b"s")
+        self._index = TimeIndex(backend, max(1, retention_ms))
+        self._clock = Pages(backend, b"c")
+
+    def find_sessions(
+        self, key: Any, earliest_end_ms: int, latest_start_ms: int
+    ) -> list[tuple[Windowed, Any]]:
+        """Sessions of a key that end at or after one time and start at or before another, oldest first."""
+        earliest_end_ms = max(earliest_end_ms, self._oldest_live_ms())
+        return [
+            (Windowed(key, Window(start, end)), self._value.deserialize(data))
+            for start, end, data in self._pages.get(self._key.serialize(key) or b"")
+            if end >= earliest_end_ms and start <= latest_start_ms
+        ]
+
+    def fetch(self, key: Any) -> list[tuple[Windowed, Any]]:
+        """All live sessions of a key."""
+        return self.find_sessions(key, 0, (1 << 63) - 1)
+
+    def fetch_session(self, key: Any, start_ms: int, end_ms: int) -> Any:
+        for windowed, value in self.fetch(key):
+            if windowed.window == (start_ms, end_ms):
+                return value
+        return None
+
+    def put(self, session: Windowed, value: Any) -> None:
+        """Set the aggregate of a session; ``None`` removes it."""
+        start, end = session.window
+        self._observe(end)
+        key_bytes = self._key.serialize(session.key) or b""
+        page = self._pages.get(key_bytes)
+        page[:] = [entry for entry in page if entry[:2] != (start, end)]
+        data = self._value.serialize(value)
+        self._log(key_bytes + struct.pack(">qq", end, start), data, end)
+        if data is None or end < self._oldest_live_ms():
+            self._index.remove(end, key_bytes)
+            # Another session of the key may end at the same time.
+            if any(entry[1] == end for entry in page):
+                self._index.add(end, key_bytes)
+        else:
+            page.append((start, end, data))
+            page.sort(key=lambda entry: entry[:2])
+            self._index.add(end, key_bytes)
+        self._pages.changed(key_bytes)
+
+    def remove(self, session: Windowed) -> None:
+        self.put(session, None)
+
+    def ended_before(self, end_ms: int) -> list[tuple[Windowed, Any]]:
+        """Live sessions of all keys that end before a time, by end, then by key bytes."""
+        found: list[tuple[Windowed, Any]] = []
+        for end, key_bytes in self._index.members():
+            if end < end_ms:
+                key = self._key.deserialize(key_bytes)
+                found.extend(
+                    (Windowed(key, Window(start, entry_end)), self._value.deserialize(data))
+                    for start, entry_end, data in self._pages.get(key_bytes)
+                    if entry_end == end
+                )
+        return found
+
+    def all(self) -> Iterator[tuple[Windowed, Any]]:
+        return iter(self.ended_before((1 << 63) - 1))
+
+    def flush(self) -> None:
+        oldest_ms = self._oldest_live_ms()
+        for _, key_bytes in self._index.pop_before(oldest_ms):
+            page = self._pages.get(key_bytes)
+            page[:] = [entry for entry in page if entry[1] >= oldest_ms]
+            self._pages.changed(key_bytes)
+        self._index.flush()
+        self._pages.flush()
+        self._clock.flush()
+
+    def _observe(self, end_ms: int) -> None:
+        clock = self._clock.get(_CLOCK)
+        if not clock or end_ms > clock[0][0]:
+            clock[:] = [(end_ms, 0, None)]
+            self._clock.changed(_CLOCK)
+
+    def _oldest_live_ms(self) -> int:
+        clock = self._clock.get(_CLOCK)
+        return max(0, clock[0][0] - self._retention_ms + 1) if clock else 0

@@ -1,0 +1,72 @@
+"""What a topology says about a store, and how a store is opened from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ottla.streams.serdes import Serde
+from ottla.streams.state.backend import Backend, Log, log_nothing
+from ottla.streams.state.buffer import KeyedBuffer, TimeOrderedBuffer
+from ottla.streams.state.key_value import KeyValueStore
+from ottla.streams.state.session import SessionStore
+from ottla.streams.state.subscriptions import SubscriptionStore
+from ottla.streams.state.window import WindowStore
+
+Store = KeyValueStore | WindowStore | SessionStore | TimeOrderedBuffer | SubscriptionStore
+
+
+class StoreKind(Enum):
+    KEY_VALUE = "key-value"
+    WINDOW = "window"
+    SESSION = "session"
+    BUFFER = "buffer"
+    KEYED_BUFFER = "keyed buffer"
+    SUBSCRIPTIONS = "subscriptions"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSpec:
+    """A declared store. ``queryable`` ones have a name given by the user and are logged to a changelog
+    topic."""
+
+    name: str
+    kind: StoreKind
+    key: Serde
+    value: Serde
+    size_ms: int = 1
+    retention_ms: int = 0
+    retain_duplicates: bool = False
+    queryable: bool = False
+    logged: bool = True
+
+    @property
+    def changelog(self) -> str:
+        return f"{self.name}-changelog"
+
+
+def open_store(spec: StoreSpec, backend: Backend, log: Log = log_nothing) -> Store:
+    match spec.kind:
+        case StoreKind.KEY_VALUE:
+            return KeyValueStore(spec.name, backend, spec.key, spec.value, log)
+        case StoreKind.WINDOW:
+            return WindowStore(
+                spec.name,
+                backend,
+                spec.key,
+                spec.value,
+                size_ms=spec.size_ms,
+                retention_ms=spec.retention_ms,
+                retain_duplicates=spec.retain_duplicates,
+                log=log,
+            )
+        case StoreKind.SESSION:
+            return SessionStore(
+                spec.name, backend, spec.key, spec.value, retention_ms=spec.retention_ms, log=log
+            )
+        case StoreKind.BUFFER:
+            return TimeOrderedBuffer(spec.name, backend, width_ms=spec.size_ms)
+        case StoreKind.KEYED_BUFFER:
+            return KeyedBuffer(spec.name, backend, width_ms=spec.size_ms)
+        case StoreKind.SUBSCRIPTIONS:
+            return SubscriptionStore(spec.name, backend, spec.key, spec.value)

@@ -1,0 +1,159 @@
+"""Window store: values by key and the start of their window, forgotten after the retention.
+
+Entries of a key are paged by segments of time as long as a window, so that a tumbling window is one page and
+a range of a join touches two or three. What is older than the retention, measured from the youngest start
+ever put, is gone.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from ottla.streams.records import ValueAndTimestamp, Window, Windowed
+from ottla.streams.serdes import Serde
+from ottla.streams.state.backend import Backend, Log, log_nothing
+from ottla.streams.state.pages import Entry, Pages
+from ottla.streams.state.time_index import TimeIndex
+from ottla.streams.windows import UNLIMITED_MS
+
+_CLOCK = b""
+
+
+class WindowStore:
+    __slots__ = (
+        "_clock",
+        "_duplicates",
+        "_index",
+        "_key",
+        "_log",
+        "_pages",
+        "_retention_ms",
+        "_segment_ms",
+        "_size_ms",
+        "_value",
+        "name",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        backend: Backend,
+        key: Serde,
+        value: Serde,
+        *,
+        size_ms: int,
+        retention_ms: int,
+        retain_duplicates: bool = False,
+        log: Log = log_nothing,
+    ) -> None:
+        self.name = name
+        self._log = log
+        self._key = key
+        self._value = value
+        self._size_ms = size_ms
+        self._segment_ms = max(1, size_ms)
+        self._retention_ms = retention_ms
+        self._duplicates = retain_duplicates
+        self._pages = Pages(backend, b"w")
+        self._index = TimeIndex(backend, self._segment_ms)
+        self._clock = Pages(backend, b"c")
+
+    def put(self, key: Any, value: Any, start_ms: int, timestamp_ms: int = -1) -> None:
+        """Set the value of a window; ``None`` deletes it. Of a store with duplicates, it only adds."""
+        if value is None and self._duplicates:
+            return
+        self._observe(start_ms)
+        if start_ms < self._oldest_live_ms():
+            return
+        key_bytes = self._key.serialize(key) or b""
+        page_key = self._page_key(key_bytes, start_ms // self._segment_ms)
+        page = self._pages.get(page_key)
+        if not self._duplicates:
+            page[:] = [entry for entry in page if entry[0] != start_ms]
+        data = self._value.serialize(value)
+        self._log(key_bytes + struct.pack(">q", start_ms), data, timestamp_ms)
+        if data is not None:
+            page.append((start_ms, timestamp_ms, data))
+            # Stable: duplicates of one time keep the order in which they came.
+            page.sort(key=_start)
+        self._pages.changed(page_key)
+        self._index.add(start_ms // self._segment_ms * self._segment_ms, key_bytes)
+
+    def fetch(self, key: Any, start_ms: int) -> Any:
+        found = self.fetch_with_timestamp(key, start_ms)
+        return None if found is None else found.value
+
+    def fetch_with_timestamp(self, key: Any, start_ms: int) -> ValueAndTimestamp | None:
+        if start_ms < self._oldest_live_ms():
+            return None
+        page = self._pages.get(self._page_key(self._key.serialize(key) or b"", start_ms // self._segment_ms))
+        for start, timestamp_ms, data in page:
+            if start == start_ms:
+                return ValueAndTimestamp(self._value.deserialize(data), timestamp_ms)
+        return None
+
+    def fetch_range(self, key: Any, from_ms: int, to_ms: int) -> list[tuple[int, ValueAndTimestamp]]:
+        """Windows of a key that start in the range, both ends included, oldest first."""
+        key_bytes = self._key.serialize(key) or b""
+        return [
+            (start, ValueAndTimestamp(self._value.deserialize(data), timestamp_ms))
+            for start, timestamp_ms, data in self._entries(key_bytes, from_ms, to_ms)
+        ]
+
+    def fetch_all(self, from_ms: int, to_ms: int) -> Iterator[tuple[Windowed, Any]]:
+        """Windows of all keys that start in the range, by start, then by key bytes."""
+        found: list[tuple[int, bytes, bytes | None]] = []
+        seen: set[tuple[int, bytes]] = set()
+        for segment_start, key_bytes in self._index.members():
+            if (segment_start, key_bytes) in seen or not from_ms - self._segment_ms < segment_start <= to_ms:
+                continue
+            seen.add((segment_start, key_bytes))
+            segment_end = segment_start + self._segment_ms - 1
+            page = self._entries(key_bytes, max(from_ms, segment_start), min(to_ms, segment_end))
+            found.extend((start, key_bytes, data) for start, _, data in page)
+        for start, key_bytes, data in sorted(found, key=lambda each: each[:2]):
+            window = Window(start, min(start + self._size_ms, UNLIMITED_MS))
+            yield Windowed(self._key.deserialize(key_bytes), window), self._value.deserialize(data)
+
+    def all(self) -> Iterator[tuple[Windowed, Any]]:
+        return self.fetch_all(0, UNLIMITED_MS)
+
+    def flush(self) -> None:
+        for segment_start, key_bytes in self._index.pop_before(self._oldest_live_ms() - self._segment_ms + 1):
+            page_key = self._page_key(key_bytes, segment_start // self._segment_ms)
+            self._pages.get(page_key).clear()
+            self._pages.changed(page_key)
+        self._index.flush()
+        self._pages.flush()
+        self._clock.flush()
+
+    def _entries(self, key_bytes: bytes, from_ms: int, to_ms: int) -> list[Entry]:
+        from_ms = max(from_ms, self._oldest_live_ms())
+        found: list[Entry] = []
+        first, last = from_ms // self._segment_ms, to_ms // self._segment_ms
+        segments = range(first, last + 1)
+        for segment in self._index.spans() if len(segments) > len(self._index.spans()) else segments:
+            if first <= segment <= last:
+                page = self._pages.get(self._page_key(key_bytes, segment))
+                found.extend(entry for entry in page if from_ms <= entry[0] <= to_ms)
+        return found
+
+    def _observe(self, start_ms: int) -> None:
+        clock = self._clock.get(_CLOCK)
+        if not clock or start_ms > clock[0][0]:
+            clock[:] = [(start_ms, 0, None)]
+            self._clock.changed(_CLOCK)
+
+    def _oldest_live_ms(self) -> int:
+        clock = self._clock.get(_CLOCK)
+        return max(0, clock[0][0] - self._retention_ms + 1) if clock else 0
+
+    @staticmethod
+    def _page_key(key_bytes: bytes, segment: int) -> bytes:
+        return key_bytes + struct.pack(">q", segment)
+
+
+def _start(entry: Entry) -> int:
+    return entry[0]

@@ -1,0 +1,189 @@
+"""The processor API: stores, timers, and what survives a restart."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from ottla.streams import (
+    Processor,
+    ProcessorContext,
+    PunctuationType,
+    Record,
+    RecordError,
+    Stores,
+    StreamsBuilder,
+    StreamsError,
+    Window,
+    Windowed,
+)
+from ottla.streams.testing import TopologyTestDriver
+
+
+class Deduplicate(Processor):
+    """Passes a key once; tells by the clock how many it has seen."""
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self.seen = context.get_state_store("seen")
+        context.schedule(timedelta(seconds=10), PunctuationType.WALL_CLOCK_TIME, self.report)
+
+    def process(self, record: Record) -> None:
+        if self.seen.put_if_absent(record.key, 1) is None:
+            self.context.forward(record)
+
+    def report(self, time_ms: int) -> None:
+        self.context.forward(Record("seen", str(self.seen.approximate_num_entries()), time_ms))
+
+
+def deduplicating() -> StreamsBuilder:
+    builder = StreamsBuilder()
+    builder.add_state_store(Stores.key_value_store("seen", str, int))
+    builder.stream("in").process(Deduplicate, stores=["seen"], named="deduplicate").to("out")
+    return builder
+
+
+def test_a_processor_with_a_store_and_a_timer() -> None:
+    with TopologyTestDriver(deduplicating().build()) as driver:
+        topic, out = driver.create_input_topic("in"), driver.create_output_topic("out")
+        topic.pipe_records([("a", "1"), ("a", "2"), ("b", "3")])
+        assert out.read_key_values() == [("a", "1"), ("b", "3")]
+        driver.advance_wall_clock_time(timedelta(seconds=9))
+        assert out.is_empty
+        driver.advance_wall_clock_time(timedelta(seconds=1))
+        assert out.read_records() == [Record("seen", "2", 10_000)]
+        # Missed beats are not made up for.
+        driver.advance_wall_clock_time(timedelta(seconds=35))
+        assert out.read_records() == [Record("seen", "2", 45_000)]
+        driver.advance_wall_clock_time(timedelta(seconds=5))
+        assert out.read_records() == [Record("seen", "2", 50_000)]
+
+
+def test_stores_and_timers_survive_a_restart() -> None:
+    topology = deduplicating().build()
+    with TopologyTestDriver(topology) as first:
+        first.create_input_topic("in").pipe_input("a", "1")
+        first.advance_wall_clock_time(timedelta(seconds=6))
+        state = first.state()
+    with TopologyTestDriver(topology, state=state, wall_clock_time_ms=6_000) as second:
+        second.create_input_topic("in").pipe_records([("a", "2"), ("b", "3")])
+        second.advance_wall_clock_time(timedelta(seconds=4))
+        assert second.create_output_topic("out").read_key_values() == [("b", "3"), ("seen", "2")]
+
+
+def test_stream_time_timers_fire_with_the_records() -> None:
+    fired: list[int] = []
+
+    class Watch(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            timer = context.schedule(100, PunctuationType.STREAM_TIME, fired.append)
+            context.schedule(
+                100, PunctuationType.STREAM_TIME, lambda time_ms: timer.cancel() if time_ms >= 500 else None
+            )
+
+        def process(self, record: Record) -> None:
+            pass
+
+    builder = StreamsBuilder()
+    builder.stream("in").process(Watch)
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("in")
+        for time in (5, 40, 99, 100, 130, 90, 420, 430, 500, 900):
+            topic.pipe_input("k", "v", time)
+    assert fired == [5, 100, 420, 500]
+
+
+def test_process_values_must_keep_the_key() -> None:
+    class Shout(Processor):
+        def process(self, record: Record) -> None:
+            self.context.forward(record.with_value(record.value.upper()))
+
+    class Rename(Processor):
+        def process(self, record: Record) -> None:
+            self.context.forward(record.with_key("other"))
+
+    builder = StreamsBuilder()
+    builder.stream("in").process_values(Shout).group_by_key().count().to_stream().to("out")
+    topology = builder.build()
+    assert not topology.plan.internal_topics, "keys are the same, so nothing is repartitioned"
+    builder = StreamsBuilder()
+    builder.stream("in").process_values(Rename, named="rename").to("out")
+    with (
+        TopologyTestDriver(builder.build()) as driver,
+        pytest.raises(RecordError, match="process_values keeps keys"),
+    ):
+        driver.create_input_topic("in").pipe_input("k", "v")
+
+
+def test_window_and_session_stores() -> None:
+    class Keep(Processor):
+        def process(self, record: Record) -> None:
+            self.context.get_state_store("w").put(record.key, record.value, record.timestamp_ms)
+            window = Window(record.timestamp_ms, record.timestamp_ms + 2)
+            self.context.get_state_store("s").put(Windowed(record.key, window), record.value)
+
+    builder = StreamsBuilder()
+    builder.add_state_store(Stores.window_store("w", str, str, window_size=10, retention=50))
+    builder.add_state_store(Stores.session_store("s", str, str, retention=50))
+    builder.stream("in").process(Keep, stores=["w", "s"])
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in").pipe_records(
+            [("a", "1", 5), ("a", "2", 30), ("b", "3", 31), ("a", "4", 70)]
+        )
+        windows, sessions = driver.get_state_store("w"), driver.get_state_store("s")
+        assert [(start, found.value) for start, found in windows.fetch_range("a", 0, 100)] == [
+            (30, "2"),
+            (70, "4"),
+        ]
+        assert windows.fetch("a", 5) is None, "older than the retention"
+        assert [(key.key, value) for key, value in windows.all()] == [("a", "2"), ("b", "3"), ("a", "4")]
+        assert [value for _, value in sessions.fetch("a")] == ["2", "4"]
+        assert sessions.fetch_session("b", 31, 33) == "3"
+
+
+def test_forwarding_to_one_child_and_to_an_unknown_one() -> None:
+    class Route(Processor):
+        def process(self, record: Record) -> None:
+            self.context.forward(record, record.value)
+
+    builder = StreamsBuilder()
+    routed = builder.stream("in").process(Route, named="route")
+    routed.map_values(str.upper, named="up").to("out")
+    routed.map_values(str.lower, named="down").to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("in")
+        topic.pipe_records([("k", "up"), ("k", "down")])
+        assert driver.create_output_topic("out").read_values() == ["UP", "down"]
+        with pytest.raises(RecordError, match="no child named sideways"):
+            topic.pipe_input("k", "sideways")
+
+
+def test_a_store_has_to_be_connected() -> None:
+    class Reach(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            context.get_state_store("seen")
+
+    builder = StreamsBuilder().add_state_store(Stores.key_value_store("seen", str, int))
+    builder.stream("in").process(Reach, named="reach")
+    with pytest.raises(StreamsError, match="reach is not connected to a store named seen"):
+        TopologyTestDriver(builder.build())
+
+
+def test_a_global_store_is_filled_by_its_processor_and_read_by_all() -> None:
+    class Fill(Processor):
+        def process(self, record: Record) -> None:
+            self.context.get_state_store("limits").put(record.key, int(record.value))
+
+    class Check(Processor):
+        def process(self, record: Record) -> None:
+            limit = self.context.get_state_store("limits").get(record.key) or 0
+            self.context.forward(record.with_value(str(int(record.value) <= limit)))
+
+    builder = StreamsBuilder()
+    builder.add_global_store(Stores.key_value_store("limits", str, int), "limits", Fill)
+    builder.stream("in").process(Check, stores=["limits"]).to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("limits").pipe_input("a", "10")
+        driver.create_input_topic("in").pipe_records([("a", "9"), ("a", "11"), ("b", "1")])
+        assert driver.create_output_topic("out").read_values() == ["True", "False", "False"]

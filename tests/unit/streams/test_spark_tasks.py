@@ -1,0 +1,243 @@
+"""What runs in Spark's workers, without Spark: tasks over rows, with dictionaries for state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra ottla[spark]")
+
+import pyarrow as pa
+from pyspark.cloudpickle import dumps, loads
+
+from ottla.streams import (
+    Consumed,
+    JoinWindows,
+    Materialized,
+    Processor,
+    ProcessorContext,
+    PunctuationType,
+    Record,
+    RecordError,
+    Stores,
+    StreamsBuilder,
+    Suppressed,
+    TimeWindows,
+)
+from ottla.streams.failures import ErrorPolicy
+from ottla.streams.plan import Plan, subtopologies
+from ottla.streams.spark_tasks import StatelessStage, TaskProcessor, TaskSettings, in_order
+
+SETTINGS = TaskSettings("app", ErrorPolicy(), {}, "nowhere:9092", {})
+
+
+class FakeState:
+    """Spark's map state of one group, without Spark."""
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, bytes] = {}
+
+    def exists(self) -> bool:
+        return bool(self.rows)
+
+    def getValue(self, key: tuple[bytes]) -> tuple[bytes] | None:
+        return (self.rows[key[0]],) if key[0] in self.rows else None
+
+    def updateValue(self, key: tuple[bytes], value: tuple[bytes]) -> None:
+        self.rows[key[0]] = value[0]
+
+    def removeKey(self, key: tuple[bytes]) -> None:
+        self.rows.pop(key[0], None)
+
+    def iterator(self) -> Iterator[tuple[tuple[bytes], tuple[bytes]]]:
+        return iter([((key,), (value,)) for key, value in self.rows.items()])
+
+
+class FakeHandle:
+    def __init__(self) -> None:
+        self.states: dict[str, FakeState] = {}
+        self.timers: set[int] = set()
+
+    def getMapState(self, name: str, key: str, value: str) -> FakeState:
+        return self.states.setdefault(name, FakeState())
+
+    def registerTimer(self, due_ms: int) -> None:
+        self.timers.add(due_ms)
+
+    def deleteTimer(self, due_ms: int) -> None:
+        self.timers.remove(due_ms)
+
+    def listTimers(self) -> Iterator[int]:
+        return iter(sorted(self.timers))
+
+
+def clock(now_ms: int) -> Any:
+    return SimpleNamespace(getCurrentProcessingTimeInMs=lambda: now_ms)
+
+
+def row(topic: str, key: bytes | None, value: bytes | None, time_ms: int, offset: int = 0) -> Any:
+    return SimpleNamespace(
+        topic=topic,
+        task=0,
+        offset=offset,
+        sequence=0,
+        timestamp_ms=time_ms,
+        key=key,
+        value=value,
+        headers=None,
+        origin_topic=topic,
+        origin_partition=0,
+    )
+
+
+def batches(processor: TaskProcessor, *inputs: list[Any]) -> list[list[Any]]:
+    """Outputs of micro-batches, each by a processor that came through pickling, as in Spark."""
+    handle = FakeHandle()
+    outputs = []
+    for rows in inputs:
+        fresh: TaskProcessor = loads(dumps(processor))
+        fresh.init(handle)  # type: ignore[arg-type]
+        outputs.append(list(fresh.handleInputRows((0,), iter(rows), clock(0))))
+    return outputs
+
+
+def only_part(builder: StreamsBuilder) -> Plan:
+    plan = builder.build().plan.decorated("app")
+    (names,) = subtopologies(plan)
+    return plan.only(names)
+
+
+def test_state_lives_on_from_batch_to_batch_and_named_stores_are_logged() -> None:
+    builder = StreamsBuilder()
+    table = builder.stream("in").group_by_key().reduce(lambda a, b: a + b, Materialized.as_("joined"))
+    table.to_stream().to("out")
+    processor = TaskProcessor(only_part(builder), SETTINGS, with_timers=False)
+    first, second = batches(
+        processor,
+        [row("in", b"k", b"a", 5, 0), row("in", b"k", b"b", 6, 1)],
+        [row("in", b"k", b"c", 7, 2)],
+    )
+    assert [(r.topic, r.key, r.value, r.timestamp_ms) for r in first] == [
+        ("out", b"k", b"a", 5),
+        ("out", b"k", b"ab", 6),
+        ("app-joined-changelog", b"k", b"ab", 6),
+    ]
+    assert [(r.topic, r.value) for r in second] == [("out", b"abc"), ("app-joined-changelog", b"abc")]
+
+
+def test_windows_joins_and_suppression_survive_pickling_and_batches() -> None:
+    builder = StreamsBuilder()
+    left, right = builder.stream("left"), builder.stream("right")
+    joined = left.outer_join(right, lambda a, b: f"{a}{b}", JoinWindows.of_time_difference_with_no_grace(10))
+    windowed = joined.group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(10))
+    windowed.count().suppress(Suppressed.until_window_closes()).to_stream(lambda key, value: key.key).to(
+        "out"
+    )
+    processor = TaskProcessor(only_part(builder), SETTINGS, with_timers=False)
+    outputs = batches(
+        processor,
+        [row("left", b"k", b"a", 1)],
+        [row("right", b"k", b"b", 2)],
+        [row("left", b"k", b"c", 100)],
+        [row("right", b"k", b"d", 101)],
+        [row("right", b"k", b"e", 300), row("right", b"k", b"f", 400)],
+    )
+    assert [[int.from_bytes(r.value, "big") for r in batch] for batch in outputs] == [[], [], [], [1], [1]]
+
+
+def test_clock_timers_are_left_with_spark() -> None:
+    class Beat(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            super().init(context)
+            context.schedule(timedelta(seconds=10), PunctuationType.WALL_CLOCK_TIME, self.beat)
+
+        def process(self, record: Record) -> None:
+            self.context.get_state_store("last").put(record.key, record.value)
+
+        def beat(self, time_ms: int) -> None:
+            for key, value in self.context.get_state_store("last").all():
+                self.context.forward(Record(key, value, time_ms))
+
+    builder = StreamsBuilder()
+    builder.add_state_store(Stores.key_value_store("last", str, str, logged=False))
+    builder.stream("in").process(Beat, stores=["last"]).to("out")
+    processor = TaskProcessor(only_part(builder), SETTINGS, with_timers=True)
+    handle = FakeHandle()
+    processor.init(handle)  # type: ignore[arg-type]
+    assert not list(processor.handleInputRows((0,), iter([row("in", b"k", b"v", 1)]), clock(1_000)))
+    assert handle.timers == {11_000}
+    fired = list(processor.handleExpiredTimer((0,), clock(12_000), None))
+    assert [(r.key, r.value, r.timestamp_ms) for r in fired] == [(b"k", b"v", 12_000)]
+    assert handle.timers == {21_000}
+
+
+def test_records_are_taken_by_time_across_topics_and_by_offset_within_one() -> None:
+    rows = [
+        row("b", b"", b"b0", 2, 0),
+        row("a", b"", b"a1", 1, 1),
+        row("a", b"", b"a0", 5, 0),
+        row("b", b"", b"b1", 6, 1),
+    ]
+    assert [record.value for record in in_order(rows)] == [b"b0", b"a0", b"a1", b"b1"]
+
+
+def source_batch(*records: tuple[str, int, bytes | None, bytes | None, int]) -> pa.RecordBatch:
+    topics, offsets, keys, values, times = zip(*records, strict=True)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(keys, pa.binary()),
+            pa.array(values, pa.binary()),
+            pa.array(topics),
+            pa.array([1] * len(records), pa.int32()),
+            pa.array(offsets, pa.int64()),
+            pa.array([time * 1000 for time in times], pa.int64()).cast(pa.timestamp("us", "UTC")),
+        ],
+        names=["key", "value", "topic", "partition", "offset", "timestamp"],
+    )
+
+
+def test_a_stateless_stage_turns_source_rows_into_sink_rows() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").flat_map_values(str.split).to("out")
+    stage: StatelessStage = loads(dumps(StatelessStage(only_part(builder), SETTINGS)))
+    (batch,) = stage([source_batch(("in", 7, b"k", b"a b", 42), ("in", 8, None, b"", 43))])
+    assert batch.to_pylist() == [
+        {"topic": "out", "key": b"k", "value": word, "headers": None, "partition": None, "timestamp": stamp}
+        for word in (b"a", b"b")
+        for stamp in [batch.column("timestamp")[0].as_py()]
+    ]
+    assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [42_000, 42_000]
+
+
+def test_a_shuffling_stage_sends_equal_keys_to_one_task_and_keeps_where_they_came_from() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").select_key(lambda key, value: value).repartition().to("out")
+    plan = builder.build().plan.decorated("app")
+    part = plan.only(subtopologies(plan)[0])
+    stage = StatelessStage(part, SETTINGS, shuffle_to=8)
+    (batch,) = stage([source_batch(*(("in", n, None, b"v%d" % (n % 3), n) for n in range(9)))])
+    tasks: dict[bytes, set[int]] = {}
+    for each in batch.to_pylist():
+        tasks.setdefault(each["key"], set()).add(each["task"])
+        assert (each["origin_topic"], each["origin_partition"], each["offset"]) == ("in", 1, each["sequence"])
+    assert all(len(found) == 1 for found in tasks.values())
+
+
+def test_an_error_names_the_record_it_came_from_through_a_shuffle() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", Consumed.with_(str, str)).select_key(lambda key, value: value)
+    stream.group_by_key().reduce(lambda a, b: a[7]).to_stream().to("out")
+    plan = builder.build().plan.decorated("app")
+    part = plan.only(subtopologies(plan)[1])
+    (topic,) = part.internal_topics
+    processor = TaskProcessor(part, SETTINGS, with_timers=False)
+    rows = [row(topic, b"k", b"v", 1, 4), row(topic, b"k", b"w", 2, 5)]
+    for each in rows:
+        each.origin_topic, each.origin_partition = "in", 3
+    with pytest.raises(RecordError, match="topic in, partition 3, offset 5, key 'k': IndexError") as caught:
+        batches(processor, rows)
+    assert loads(dumps(caught.value)).offset == 5
