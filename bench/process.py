@@ -47,15 +47,19 @@ def cpu_seconds(pid: int) -> float:
 
 
 def memory(pid: int) -> Memory:
-    resident = private = 0
-    for member in process_tree(pid):
-        try:
-            lines = Path(f"/proc/{member}/status").read_text().splitlines()
-        except OSError:
-            continue
-        sizes = {key: rest.split() for key, _, rest in (line.partition(":") for line in lines)}
-        resident += int(sizes["VmRSS"][0]) * KIB
-        private += int(sizes["RssAnon"][0]) * KIB
+    """Of a process and its descendants."""
+    members = [memory_alone(member) for member in process_tree(pid)]
+    return Memory(sum(each.resident for each in members), sum(each.private for each in members))
+
+
+def memory_alone(pid: int) -> Memory:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return Memory(0, 0)
+    sizes = {key: rest.split() for key, _, rest in (line.partition(":") for line in lines)}
+    # A process that has ended and waits to be taken note of has no memory.
+    resident, private = (int(sizes.get(name, ["0"])[0]) * KIB for name in ("VmRSS", "RssAnon"))
     return Memory(resident, private)
 
 

@@ -76,7 +76,8 @@ def main() -> None:
                 for name, load in LOADS.items():
                     before = cpu_seconds(machine)
                     rate = load(spark, source, options, arguments.rows, f"{work_dir}/{source}-{name}-{turn}")
-                    cost = (cpu_seconds(machine) - before) / arguments.rows * 1_000_000
+                    spent = sum(after - before.get(pid, 0) for pid, after in cpu_seconds(machine).items())
+                    cost = spent / arguments.rows * 1_000_000
                     if turn:
                         rates.setdefault((name, source), []).append(rate)
                         costs.setdefault((name, source), []).append(cost)
@@ -86,16 +87,16 @@ def main() -> None:
     _report(rates, costs, arguments.broker)
 
 
-def cpu_seconds(pid: int) -> float:
-    """Of a process and its descendants, those that ended included: workers come and go."""
-    ticks = 0
+def cpu_seconds(pid: int) -> dict[int, float]:
+    """Of a process and its descendants, each with those of its children that ended: workers come and go."""
+    seconds = {}
     for member in process_tree(pid):
         try:
             fields = Path(f"/proc/{member}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        ticks += sum(int(field) for field in fields[11:15])
-    return ticks / os.sysconf("SC_CLK_TCK")
+        seconds[member] = sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+    return seconds
 
 
 def _fill(servers: str, row_count: int, partitions: int, codec: str) -> None:

@@ -1,13 +1,18 @@
-"""What `make quickstart` runs: a broker, a topic, records in, records out, and what to try next.
+"""What `make quickstart` runs: a broker, records in and out, a live word count on Spark, what to try next.
 
-Uses the stock confluent-kafka client; nothing here is special to Ottla but the first step.
+Uses the stock confluent-kafka client; special to Ottla are only the broker and the pipeline.
 """
 
 from __future__ import annotations
 
+import random
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
@@ -28,18 +33,25 @@ ORDERS = (
 LOAD_TOPIC = "load"
 LOAD_RECORDS = 200_000
 LOAD_RECORD_BYTES = 100
+LINES, COUNTS = "lines", "word-counts"
+WORD_COUNT = Path(__file__).parent / "streams" / "word_count.py"
+TEXT = "the sea the sky the stars and the long way home over the sea"
+WORDS_PER_SECOND = 200
+COUNTING_S = 4.0
+SPARK_START_TIMEOUT_S = 90.0
 
 NEXT = """\
 ottla start                          a broker on localhost:9092, data in ./ottla-data
 ottla start server.properties        with the settings of an Apache Kafka broker
 ottla stop                           stop it
+ottla run examples/streams/word_count.py     the pipeline you have just seen
 
 Any Kafka client works, for example kafka-python:
 
     from kafka import KafkaProducer
     KafkaProducer(bootstrap_servers="localhost:9092").send("myTopic", b"Hello").get()
 
-A broker per test, with pytest: docs/guides/testing.md
+A broker per test, with pytest: docs/guides/testing.md     Pipelines: docs/guides/streams.md
 Settings: docs/reference/configuration.md     How it works: docs/ARCHITECTURE.md
 """
 
@@ -82,6 +94,7 @@ class Screen:
 def create_topics(bootstrap_servers: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     topics = [NewTopic(TOPIC, PARTITIONS, 1), NewTopic(LOAD_TOPIC, 1, 1)]
+    topics += [NewTopic(LINES, 2, 1), NewTopic(COUNTS, 2, 1)]
     for created in admin.create_topics(topics).values():
         created.result(10)
 
@@ -137,6 +150,56 @@ def measure(bootstrap_servers: str) -> tuple[float, float]:
     return LOAD_RECORDS / (produced - started), LOAD_RECORDS / (consumed - produced)
 
 
+@contextmanager
+def word_count(bootstrap_servers: str) -> Iterator[subprocess.Popen[str]]:
+    """The pipeline, as `ottla run` runs it; Spark takes some seconds to start."""
+    with tempfile.TemporaryDirectory(prefix="ottla-quickstart-") as state:
+        argv = [sys.executable, "-m", "ottla.cli.main", "run", str(WORD_COUNT), "--state-dir", state]
+        argv += ["--bootstrap-server", bootstrap_servers]
+        pipeline = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            yield pipeline
+        finally:
+            pipeline.terminate()
+            pipeline.wait()
+
+
+def watch_counts(screen: Screen, bootstrap_servers: str, pipeline: subprocess.Popen[str]) -> None:
+    """Words go in all the time; shown are the counts as they come out."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "watcher",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+    )
+    consumer.assign([TopicPartition(COUNTS, index, 0) for index in range(2)])
+    words, counts, updates = TEXT.split(), dict[str, int](), 0
+    deadline, first = time.monotonic() + SPARK_START_TIMEOUT_S, 0.0
+    shown = 0.0
+    while not first or time.monotonic() < first + COUNTING_S:
+        if pipeline.poll() is not None or time.monotonic() > deadline + COUNTING_S:
+            complaint = pipeline.stderr.read() if pipeline.poll() is not None and pipeline.stderr else ""
+            raise SystemExit(f"the pipeline gave no counts\n{complaint}")
+        line = " ".join(random.choices(words, k=WORDS_PER_SECOND // 10))
+        producer.produce(LINES, line)
+        producer.poll(0)
+        for message in consumer.consume(1_000, timeout=0.1):
+            if message.error() is None:
+                counts[text(message.key())] = int.from_bytes(message.value(), "big")
+                updates += 1
+        if counts and not first:
+            first = time.monotonic()
+        if counts and time.monotonic() >= shown + 1:
+            shown = time.monotonic()
+            top = sorted(counts.items(), key=lambda item: -item[1])[:5]
+            screen.say("   ".join(f"{word} {count}" for word, count in top))
+    consumer.close()
+    screen.say(f"{updates} updates of {len(counts)} words, each written exactly once")
+
+
 def text(data: bytes | str | None) -> str:
     return data.decode() if isinstance(data, bytes) else str(data)
 
@@ -165,6 +228,10 @@ def main() -> None:
         screen.step(f"{LOAD_RECORDS:,} records of {LOAD_RECORD_BYTES} bytes through a Python client")
         produced, consumed = measure(address)
         screen.say(f"in: {produced:,.0f} records/s   out: {consumed:,.0f} records/s")
+
+        screen.step("Counting words on Spark, live: lines in, counts out, exactly once")
+        with word_count(address) as pipeline:
+            watch_counts(screen, address, pipeline)
 
         status = broker.stop()
     screen.step("Stopped" if status == 0 else f"Stopped with status {status}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import signal
 import time
 
 import pytest
@@ -24,8 +26,8 @@ SETTINGS = {
 }
 
 
-def create_topic(servers: str, policy: str = "compact") -> None:
-    config = {"cleanup.policy": policy, "internal.segment.bytes": "60000"}
+def create_topic(servers: str, policy: str = "compact", segment_bytes: int = 60_000) -> None:
+    config = {"cleanup.policy": policy, "internal.segment.bytes": str(segment_bytes)}
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(TOPIC, 1, 1, config=config)])[TOPIC].result(20)
 
@@ -103,6 +105,65 @@ def test_kills_during_compaction_lose_nothing() -> None:
         assert compactions > 0
         assert "Traceback" not in broker.log
         assert "ERROR" not in broker.log.upper().replace("ERROR=NONE", "")
+
+
+def workers_of(pid: int) -> list[int]:
+    children = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/children") as file:
+            children += [int(child) for child in file.read().split()]
+    return children
+
+
+@pytest.mark.timeout(180)
+def test_kills_of_the_process_that_compacts_and_of_its_broker_lose_nothing() -> None:
+    chance = random.Random(6)
+    written: dict[bytes, bytes] = {}
+    settings = {**SETTINGS, "log.cleaner.io.max.bytes.per.second": "20000000"}
+    with BrokerProcess(settings) as broker:
+        # Too large for a thread of the broker.
+        create_topic(broker.bootstrap_servers, segment_bytes=1_000_000)
+        for number in range(7):
+            # Compacted in small steps, it would never be large.
+            set_topic(broker.bootstrap_servers, "min.cleanable.dirty.ratio", "1.0")
+            producer = new_producer(broker.bootstrap_servers)
+            for _ in range(6000):
+                key, value = b"key-%d" % chance.randrange(KEYS), chance.randbytes(1000)
+                producer.produce(TOPIC, value, key)
+                written[key] = value
+            assert producer.flush(60) == 0
+            set_topic(broker.bootstrap_servers, "min.cleanable.dirty.ratio", "0.01")
+            if number == 6:
+                break
+            found = wait_worker(broker)
+            time.sleep(chance.uniform(0, 0.2))
+            if number % 2:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(found, signal.SIGKILL)
+            else:
+                broker.restart()
+            table = read_table(broker.bootstrap_servers)
+            assert {key: value for key, (_, value) in table.items()} == written
+        # Left alone, compaction ends.
+        deadline = time.monotonic() + 60
+        while size_of(f"{broker.data_dir}/{TOPIC}-0") > 4_000_000:
+            assert time.monotonic() < deadline, broker.log
+            time.sleep(0.05)
+        table = read_table(broker.bootstrap_servers)
+        assert {key: value for key, (_, value) in table.items()} == written
+        assert "Traceback" not in broker.log
+
+
+def wait_worker(broker: BrokerProcess) -> int:
+    """The process that compacts, once there is one."""
+    deadline = time.monotonic() + 60
+    while True:
+        for child in workers_of(broker.pid):
+            with contextlib.suppress(FileNotFoundError), open(f"/proc/{child}/cmdline", "rb") as file:
+                if b"ottla.runtime.worker" in file.read():
+                    return child
+        assert time.monotonic() < deadline, broker.log
+        time.sleep(0.001)
 
 
 def test_a_topic_shrinks_once_it_is_told_to_compact() -> None:

@@ -73,3 +73,55 @@ def test_a_crash_means_what_the_consuming_guide_says(tmp_path: Path, program: st
             )
             assert died.returncode == 9
     assert (tmp_path / "seen").read_text() == expected
+
+
+# Stands in for the reader's own work: dies in the middle of the third order, twice.
+DYING_INVOICES = """
+import os, pathlib
+
+lives = pathlib.Path("lives")
+
+def invoice(order: bytes) -> bytes:
+    if order == b"3" and (died := len(lives.read_text()) if lives.exists() else 0) < 2:
+        lives.write_text("x" * (died + 1))
+        os._exit(9)
+    return b"invoice for " + order
+"""
+
+
+def test_the_exactly_once_guide_does_what_it_says(tmp_path: Path) -> None:
+    guide = (GUIDES / "exactly-once.md").read_text()
+    programs = dict(re.findall(r"^```python file=(\S+)\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE))
+    assert programs.keys() == {"invoices.py", "exactly_once.py", "read_invoices.py"}
+    for name, text in programs.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "invoices.py").write_text(DYING_INVOICES)
+    with broker(set={"group.initial.rebalance.delay.ms": "0"}) as running:
+        producer = Producer({"bootstrap.servers": running.bootstrap_servers})
+        for number in range(1, 6):
+            producer.produce("orders", str(number).encode())
+        producer.flush(10)
+        environment = os.environ | {"BOOTSTRAP_SERVERS": running.bootstrap_servers}
+
+        def start(program: str) -> subprocess.Popen[str]:
+            return subprocess.Popen(
+                [sys.executable, program], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+            )
+
+        for _ in range(2):
+            assert start("exactly_once.py").wait(60) == 9
+        assert (tmp_path / "lives").read_text() == "xx"
+        worker, reader = start("exactly_once.py"), start("read_invoices.py")
+        try:
+            assert reader.stdout is not None
+            read = [reader.stdout.readline().strip() for _ in range(5)]
+            assert read == [f"invoice for {number}" for number in range(1, 6)]
+            # One more, to see that none of the earlier ones comes again before it.
+            producer.produce("orders", b"6")
+            producer.flush(10)
+            assert reader.stdout.readline().strip() == "invoice for 6"
+            assert worker.poll() is None
+        finally:
+            for process in (worker, reader):
+                process.kill()
+                process.communicate()

@@ -48,8 +48,13 @@ def transaction(producer: Any, topic: str, values: list[bytes], *, commit: bool)
 def test_only_committed_records_are_read_if_asked_for(spark: Any, cluster: Cluster) -> None:
     topic = "mixed"
     cluster.create(topic)
-    settings = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "source-test"}
-    producer = Producer(settings)
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "transactional.id": "source-test",
+            "transaction.timeout.ms": 600_000,
+        }
+    )
     producer.init_transactions(TIMEOUT_S)
     for n in range(3):
         transaction(producer, topic, [b"kept-%d-%d" % (n, m) for m in range(50)], commit=True)

@@ -63,7 +63,7 @@ class Running:
 
         self.servers = broker.bootstrap_servers
         self.spark = spark
-        settings = {"state_dir": str(directory), "trigger": {"processingTime": "200 milliseconds"}, **config}
+        settings = {"state_dir": str(directory), "trigger": {"processingTime": "1 second"}, **config}
         self.make: Callable[[], StreamsApplication] = lambda: StreamsApplication(
             topology, StreamsConfig(name, self.servers, **settings)
         )

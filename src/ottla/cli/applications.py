@@ -1,4 +1,4 @@
-"""Streams applications as files: a Python program that has a `topology`."""
+"""Streams applications as files: a Python program with a function `build` or a variable `topology`."""
 
 from __future__ import annotations
 
@@ -23,22 +23,20 @@ class ApplicationFile:
 
 
 def load_application(path: str, application_id: str | None = None) -> ApplicationFile:
-    """`topology` is a Topology, a StreamsBuilder, or a function that gives one of them."""
+    """`build()` gives a Topology or a StreamsBuilder, or `topology` is one; `APPLICATION_ID` is optional."""
     from ottla.streams import StreamsBuilder, Topology
 
     module = _load_module(path)
-    found = getattr(module, "topology", None)
-    if callable(found) and not isinstance(found, Topology):
-        found = found()
+    found = module.build() if hasattr(module, "build") else getattr(module, "topology", None)
     if isinstance(found, StreamsBuilder):
         found = found.build()
     if not isinstance(found, Topology):
         raise ToolError(
-            f"{path}: has no topology; end it with `topology = builder.build()`, "
-            "where builder is an ottla.streams.StreamsBuilder"
+            f"{path}: has no topology; give it a function build() that returns builder.build(), or end it "
+            "with topology = builder.build(), where builder is an ottla.streams.StreamsBuilder"
         )
     stem = os.path.splitext(os.path.basename(path))[0].replace("_", "-")
-    return ApplicationFile(path, application_id or str(getattr(module, "application_id", stem)), found)
+    return ApplicationFile(path, application_id or str(getattr(module, "APPLICATION_ID", stem)), found)
 
 
 def _load_module(path: str) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import importlib
 import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,6 +21,8 @@ Decode: TypeAlias = "Callable[[bytes, bytes | None], tuple[Data, Data | None]]"
 _TYPE = struct.Struct(">h")
 _OFFSET_TYPES = {0, 1}
 _TRANSACTION = 0
+# Newer versions of what consumers embed begin as this one does.
+_EMBEDDED_VERSION_MAX = 3
 # Which fields the versions of an offset commit have.
 _COMMIT_FIELDS = {
     0: ("offset", "metadata", "commit_timestamp"),
@@ -74,7 +78,29 @@ def dumped(
     shown_key = compact({"type": str(_number(key)), "data": key_data})
     if value is None:
         return shown_key, "<DELETE>"
+    if value_data is not None and value_data.get("protocolType") == "consumer":
+        for member in value_data["members"]:
+            _open_embedded(member)
     return shown_key, compact({"version": str(_number(value)), "data": value_data})
+
+
+def _open_embedded(member: Data) -> None:
+    """What a consumer told its group leader and was told is opaque to the broker, but not to readers."""
+    from kio.serial import entity_reader
+    from kio.serial.errors import SerialError
+
+    for name in ("subscription", "assignment"):
+        data = base64.b64decode(member[name])
+        version = min(_number(data), _EMBEDDED_VERSION_MAX)
+        if version < 0:
+            continue
+        module = importlib.import_module(f"kio.schema.consumer_protocol_{name}.v{version}.data")
+        kind = getattr(module, f"ConsumerProtocol{name.capitalize()}")
+        try:
+            member[name] = entity(entity_reader(kind)(data, _TYPE.size)[0])
+        except (SerialError, ValueError, IndexError, struct.error):
+            # Then it is another client's own format, and stays as it is.
+            continue
 
 
 def transaction_record(key: bytes, value: bytes | None) -> tuple[Data, Data | None]:

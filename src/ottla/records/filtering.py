@@ -132,7 +132,9 @@ def select(body: bytes, wanted: ReadableBuffer) -> list[Kept]:
             if number & 1 or number < 0 or end > size:
                 raise CorruptRecords(f"record at byte {start} of {size} claims {end - start} bytes")
             if is_wanted:
-                kept.append((start, end, _varint(body, at + 1)[0]))
+                delta = body[at + 1]
+                delta = (delta >> 1) ^ -(delta & 1) if delta < 0x80 else _varint(body, at + 1)[0]
+                kept.append((start, end, delta))
             at = end
     except IndexError:
         raise CorruptRecords(f"record at byte {start} of {size} is cut off") from None
@@ -183,7 +185,7 @@ def with_records(
         base_timestamp = delete_horizon_ms
     max_timestamp = header.max_timestamp
     if not attributes & LOG_APPEND_TIME:
-        max_timestamp = header.base_timestamp + max(timestamp_delta for _, _, timestamp_delta in kept)
+        max_timestamp = header.base_timestamp + max([delta for _, _, delta in kept])
     codec = attributes & CODEC_MASK
     return _batch(
         header,

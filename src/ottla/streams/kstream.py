@@ -214,8 +214,7 @@ class KStream:
     def group_by(self, selector: Any, grouped: Grouped | None = None) -> KGroupedStream:
         """Group by a key made from key and value."""
         grouped = grouped or Grouped()
-        named = None if grouped.name is None else f"{grouped.name}-selector"
-        selected = self.select_key(selector) if named is None else self.select_key(selector, named=named)
+        selected = self.select_key(selector, named=grouped.name)
         return KGroupedStream(selected, grouped, repartition_required=True)
 
     # Joins.

@@ -8,6 +8,8 @@ app.wait()
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +24,7 @@ from ottla.streams.failures import ErrorPolicy, OnError
 from ottla.streams.partitions import partition_counts, task_count
 from ottla.streams.plan import Plan, subtopologies
 from ottla.streams.queries.tables import open_table, table_names
+from ottla.streams.shipping import ship_modules
 from ottla.streams.spark_plan import Query, compile_plan
 from ottla.streams.spark_query import QueryBuilder
 from ottla.streams.spark_tasks import TaskSettings
@@ -31,6 +34,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ottla.streams.queries.view import TableView
+
+logger = logging.getLogger("ottla.streams")
+
+START_ATTEMPTS_MAX = 10
+STATUS_INTERVAL_S = 0.1
+# Spark gives a worker ten seconds to start, which a busy machine can exceed.
+_WORKER_LATE = "Python worker failed to connect back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +91,38 @@ class StreamsApplication:
         )
         session = session or spark_session(config.application_id, master=config.master)
         self._session = session
+        ship_modules(self.plan)
         builder = QueryBuilder(
             session, self._task_settings(counts), self._source_options(), offset_reset=config.offset_reset
         )
-        for query in self.compiled:
-            name = self.query_name(query)
-            self.queries.append(
-                write_stream(
-                    builder.build(query),
-                    application_id=name,
-                    bootstrap_servers=config.bootstrap_servers,
-                    checkpoint=f"{config.checkpoint_dir}/{query.number}",
-                    options={f"kafka.{key}": value for key, value in config.properties.items()},
-                    trigger=config.trigger,
-                    output_mode="update",
-                    query_name=name,
-                )
+        try:
+            for query in self.compiled:
+                # One after the other: each starts processes of its own, and Spark gives those ten seconds.
+                self.queries.append(self._start_query(builder, query))
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start_query(self, builder: QueryBuilder, query: Query) -> Any:
+        config, name = self.config, self.query_name(query)
+        for attempt in range(1, START_ATTEMPTS_MAX + 1):
+            running = write_stream(
+                builder.build(query),
+                application_id=name,
+                bootstrap_servers=config.bootstrap_servers,
+                checkpoint=f"{config.checkpoint_dir}/{query.number}",
+                options={f"kafka.{key}": value for key, value in config.properties.items()},
+                trigger=config.trigger,
+                output_mode="update",
+                query_name=name,
             )
+            while running.isActive and running.status["message"].startswith("Initializing"):
+                time.sleep(STATUS_INTERVAL_S)
+            failure = running.exception()
+            if failure is None or _WORKER_LATE not in str(failure) or attempt == START_ATTEMPTS_MAX:
+                break
+            logger.warning("%s: Spark's Python worker came too late, starting again", name)
+        return running
 
     def query_name(self, query: Query) -> str:
         """The transactional id and group of a query: the application's where there is one query only."""
@@ -108,12 +133,15 @@ class StreamsApplication:
         """Until a query ends; whether one did. Raises what made it fail."""
         if self._session is None:
             raise StreamsError(f"{self.config.application_id} was not started")
-        for query in self.queries:
-            if timeout_s is None:
-                query.awaitTermination()
-            elif not query.awaitTermination(timeout_s):
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            for query in self.queries:
+                # Raises what ended it.
+                if not query.isActive and query.awaitTermination(0):
+                    return True
+            if deadline is not None and time.monotonic() >= deadline:
                 return False
-        return True
+            time.sleep(STATUS_INTERVAL_S)
 
     def process_all_available(self) -> None:
         """Until everything that is in the topics now has been worked on."""

@@ -150,10 +150,10 @@ def _native_aggregation(part: Plan) -> Aggregation | None:
             column = aggregate
         case _:
             return None
-    # A function that takes a record's own time cannot be run before Spark's aggregation.
-    if source.timestamp_extractor is not None:
-        return None
     store = part.stores[node.operator.store]
+    # Spark groups by the bytes of the key, and cannot ask a function for the time of a record.
+    if source.timestamp_extractor is not None or source.key != store.key:
+        return None
     return Aggregation(node.name, source, store, column, _rest(part, node, store))
 
 

@@ -57,7 +57,9 @@ def _describe_node(plan: Plan, name: str) -> str:
             topics = node.pattern or f"[{', '.join(sorted(node.topics))}]"
             return f"Source: {name} (topics: {topics})\n      --> {children}"
         case ProcessorNode():
-            stores = ", ".join(sorted(node.stores))
+            # Every task has global stores, so only the node that fills one shows it.
+            shown = set(node.stores) - (frozenset() if name in plan.global_nodes else plan.global_stores)
+            stores = ", ".join(sorted(shown))
             return f"Processor: {name} (stores: [{stores}])\n      --> {children}\n      <-- {parents}"
         case SinkNode(topic=str(topic)):
             return f"Sink: {name} (topic: {topic})\n      <-- {parents}"

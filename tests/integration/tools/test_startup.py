@@ -20,8 +20,7 @@ LIMIT_S = 0.3
 ATTEMPTS = 5
 TOPIC = "timed"
 
-# What takes a group to form, or a broker to start, is not about the tool.
-NOT_TIMED = {"server-start", "verifiable-consumer", "consumer-perf-test", "e2e-latency"}
+# What takes a group to form, or a broker or an application to start, is not about the tool and not here.
 LIVE: dict[str, tuple[str, ...]] = {
     "server-stop": ("--node-id", "987654"),
     "storage": ("random-uuid",),
@@ -51,6 +50,7 @@ LIVE: dict[str, tuple[str, ...]] = {
         "--throughput",
         "-1",
     ),
+    "streams-application-reset": ("--application-id", "nobody", "--dry-run"),
     "completion": ("bash",),
 }
 OFFLINE = {"server-stop", "storage", "dump-log", "metadata-shell", "completion"}
@@ -105,7 +105,7 @@ def test_help(name: str) -> None:
     assert_quick([str(BIN / "ottla"), name, "--help"], {0})
 
 
-@pytest.mark.parametrize("name", sorted(set(catalogue.NAMES) - NOT_TIMED))
+@pytest.mark.parametrize("name", sorted(LIVE))
 def test_at_work(name: str, running: tuple[BrokerProcess, dict[str, str]]) -> None:
     broker, places = running
     words = [word.format(**places) for word in LIVE[name]]

@@ -25,6 +25,12 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="session")
+def settings() -> dict[str, str]:
+    """Of the broker: intervals so short that nobody waits for them."""
+    return SETTINGS
+
+
+@pytest.fixture(scope="session")
 def bootstrap_servers() -> Iterator[str]:
     if elsewhere := os.environ.get("OTTLA_TEST_BOOTSTRAP_SERVERS"):
         yield elsewhere

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -15,6 +17,7 @@ from ottla.streams import (
     Materialized,
     Produced,
     Repartitioned,
+    SessionWindows,
     StreamJoined,
     StreamsBuilder,
     Suppressed,
@@ -226,3 +229,106 @@ def test_two_aggregations_of_one_named_grouping_share_its_topic() -> None:
     grouped.count().to_stream().to("counts")
     grouped.reduce(lambda a, b: b).to_stream().to("last")
     assert list(builder.build().plan.internal_topics) == ["by-value-repartition"]
+
+
+def first(left: object, right: object) -> object:
+    return left
+
+
+def value_of(key: object, value: object) -> object:
+    return value
+
+
+def stream_joins(builder: StreamsBuilder) -> None:
+    left, right = builder.stream("left"), builder.stream("right")
+    windows = JoinWindows.of_time_difference_with_no_grace(1000)
+    left.join(right, first, windows).to("inner")
+    left.left_join(right, first, windows).to("lefts")
+    left.outer_join(right, first, windows).to("outers")
+
+
+def table_joins(builder: StreamsBuilder) -> None:
+    left, right = builder.table("left"), builder.table("right")
+    left.join(right, first).to_stream().to("inner")
+    left.left_join(right, first, Materialized.as_("joined")).to_stream().to("lefts")
+    left.filter(value_of).outer_join(right.map_values(value_of), first).to_stream().to("outers")
+
+
+def repartitioned_join(builder: StreamsBuilder) -> None:
+    users = builder.table("users")
+    builder.stream("clicks").select_key(value_of).join(users, first).to("out")
+
+
+def foreign_key(builder: StreamsBuilder) -> None:
+    orders, customers = builder.table("orders"), builder.table("customers")
+    orders.join(customers, first, foreign_key=value_of).to_stream().to("out")
+
+
+def cogroup(builder: StreamsBuilder) -> None:
+    clicks = builder.stream("clicks").group_by_key()
+    views = builder.stream("views").group_by(value_of)
+    clicks.cogroup(first).cogroup(views, first).aggregate(str).to_stream().to("out")
+
+
+def branches(builder: StreamsBuilder) -> None:
+    split = builder.stream("in").split(named="by-size-")
+    streams = split.branch(value_of, Branched.as_("long")).branch(value_of).default_branch()
+    streams["by-size-long"].to("longs")
+    streams["by-size-2"].merge(streams["by-size-0"]).to("others")
+
+
+def global_table(builder: StreamsBuilder) -> None:
+    rates = builder.global_table("rates")
+    builder.stream("in").join(rates, first, key_selector=value_of).to("out")
+
+
+def stateless(builder: StreamsBuilder) -> None:
+    stream = builder.stream("in")
+    stream.filter(value_of).map(value_of).flat_map_values(value_of).peek(value_of).to("out")
+    stream.foreach(value_of)
+    stream.print()
+    stream.flat_map(value_of).repartition().to("again")
+    stream.to_table().to_stream().to("rows")
+
+
+def sessions(builder: StreamsBuilder) -> None:
+    grouped = builder.stream("in").group_by(value_of, Grouped.as_("by-value"))
+    windowed = grouped.windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(10))
+    windowed.reduce(first, Materialized.as_("sessions"), named="last").to_stream().to("out")
+
+
+def windowed_suppressed(builder: StreamsBuilder) -> None:
+    windowed = builder.stream("in").group_by_key().windowed_by(TimeWindows.of_size_and_grace(10, 5))
+    counts = windowed.count(Materialized.with_(str, int))
+    counts.suppress(Suppressed.until_window_closes()).to_stream().to("out")
+
+
+def generated_count(builder: StreamsBuilder) -> None:
+    builder.stream("in").group_by(value_of).count().to_stream().to("out")
+
+
+def grouped_table(builder: StreamsBuilder) -> None:
+    grouped = builder.table("in").group_by(value_of)
+    grouped.count(Materialized.as_("per-value")).to_stream().to("out")
+
+
+def unordered(description: str) -> list[str]:
+    """Lines with the names in lists sorted: their order differs from run to run in Kafka Streams."""
+    lines = []
+    for line in description.splitlines():
+        head, mark, names = re.match(r"(.*?)(--> |<-- |stores: \[|$)(.*)", line).groups()  # type: ignore[union-attr]
+        lines.append(head + mark + ", ".join(sorted(re.split(r", |\]\)", names))))
+    return lines
+
+
+def kafka_streams_descriptions() -> dict[str, str]:
+    """What Kafka Streams 4.3.1 prints for the topologies above."""
+    text = (Path(__file__).parent / "kafka_streams_descriptions.txt").read_text()
+    return dict(part.split("\n", 1) for part in text.split("=== ")[1:])  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", sorted(kafka_streams_descriptions()))
+def test_nodes_stores_and_topics_have_the_names_kafka_streams_gives_them(name: str) -> None:
+    builder = StreamsBuilder()
+    globals()[name](builder)
+    assert unordered(builder.build().describe()) == unordered(kafka_streams_descriptions()[name])

@@ -73,7 +73,7 @@ def _applications(given: argparse.Namespace) -> list[StreamsApplication]:
         if any(loaded.application_id == other.config.application_id for other in built):
             raise ToolError(
                 f"{path}: the application id {loaded.application_id} is taken by another of these files; "
-                "set `application_id` in one of them"
+                "set APPLICATION_ID in one of them"
             )
         config = StreamsConfig(
             application_id=loaded.application_id,
@@ -219,9 +219,9 @@ def _tell(given: argparse.Namespace, text: str) -> None:
 TOOL = Tool(
     name="run",
     description=(
-        "Run streams applications on Spark until they are stopped. Each file is a Python program that ends\n"
-        "with `topology = builder.build()`. All share one Java virtual machine. A restart goes on where the\n"
-        "last run stopped."
+        "Run streams applications on Spark until they are stopped. Each file is a Python program with\n"
+        "a function build() that returns the topology, or a variable topology. All share one Java virtual\n"
+        "machine. A restart goes on where the last run stopped."
     ),
     run=run,
     arguments=(Argument("application", "a Python file with a topology", many=True),),
@@ -229,7 +229,7 @@ TOOL = Tool(
         Option("bootstrap-server", "the broker(s) to connect to", "HOST:PORT", default="localhost:9092"),
         COMMAND_CONFIG,
         Option("command-property", "a setting of the client", "KEY=VALUE", repeats=True),
-        Option("application-id", "instead of `application_id` in the file or the file's name", "ID"),
+        Option("application-id", "instead of APPLICATION_ID in the file, or the file's name", "ID"),
         Option(
             "master",
             "where Spark runs, such as spark://host:7077 (default: all cores of this machine)",

@@ -9,9 +9,16 @@ from transformers.work import ABORT_CHANCE, RECORDS_PER_TRANSACTION, Report, Wor
 
 def run(work: Work, report: Report) -> None:
     chance = work.chance()
+    network = {
+        "bootstrap.servers": work.bootstrap_servers,
+        # How long a request waits that was queued for a connection which is gone.
+        "socket.timeout.ms": 2_000,
+        "reconnect.backoff.max.ms": 200,
+        "log_level": 0,
+    }
     producer = Producer(
         {
-            "bootstrap.servers": work.bootstrap_servers,
+            **network,
             "transactional.id": work.transactional_id,
             "transaction.timeout.ms": work.transaction_timeout_ms,
             "linger.ms": 0,
@@ -20,7 +27,7 @@ def run(work: Work, report: Report) -> None:
     )
     consumer = Consumer(
         {
-            "bootstrap.servers": work.bootstrap_servers,
+            **network,
             "group.id": work.group,
             # A static member takes its predecessor's place at once.
             "group.instance.id": "transformer",
