@@ -21,7 +21,7 @@ $(INSTALLED): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Ottla needs Python 3.11 or newer; set PYTHON=/path/to/python" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ rm -rf $(VENV); echo "could not create $(VENV); on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[tools,testing,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@# Compiled ahead, so that the first start is as fast as every other.
 	@$(BIN)/python -m compileall -q src
 	@touch $@
