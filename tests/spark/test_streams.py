@@ -173,7 +173,7 @@ def stateful_topology() -> Topology:
     builder = StreamsBuilder()
     builder.add_state_store(Stores.key_value_store("seen", str, str))
     orders, payments = builder.stream("orders"), builder.stream("payments")
-    windows = JoinWindows.of_time_difference_and_grace(1_000, 1_000)
+    windows = JoinWindows.of_time_difference_and_grace(1_000, 10_000)
     joined = orders.left_join(payments, lambda order, payment: f"{order}:{payment}", windows)
     joined.to("settled")
     customers = builder.table("customers")

@@ -3,6 +3,9 @@
 Batches carry a producer and sequence numbers, so the broker drops what it has already: whatever is in doubt
 after a lost connection or a new leader is simply sent again. It remembers the last five batches of a
 producer, which is why no more than five are ever under way.
+
+Until the first is in, it is the only one. A broker that does not know a producer takes whatever sequence
+number it begins with, so a second batch could get in before a first that has to be sent again.
 """
 
 from __future__ import annotations
@@ -47,10 +50,11 @@ class PartitionProducer:
         )
         self._peer: Peer | None = None
         self._in_flight: deque[tuple[bytes, asyncio.Task[None]]] = deque()
+        self._in_flight_max = 1
 
     async def send(self, batch: bytes) -> None:
         """Raises what became of an earlier batch; after that the partition must not be sent to again."""
-        while len(self._in_flight) >= IN_FLIGHT_MAX:
+        while len(self._in_flight) >= self._in_flight_max:
             await self._settle_first()
         if self._peer is None or self._peer.is_lost:
             await self._settle_all()
@@ -83,6 +87,7 @@ class PartitionProducer:
             await self._send_again()
         else:
             self._in_flight.popleft()
+        self._in_flight_max = IN_FLIGHT_MAX
 
     async def _send_again(self) -> None:
         """From the first that failed on, one after the other: those behind it failed because of it."""

@@ -13,6 +13,7 @@ from ottla.spark.range_reader import read_range
 from ottla.spark.ranges import OffsetRange
 from ottla.spark.source_options import SourceOptions, source_options
 from ottla.streams.plan import Plan
+from ottla.streams.spark_rows import read_rows
 from ottla.streams.state.backend import MemoryBackend
 from ottla.streams.state.spec import Store
 from ottla.streams.task import Task
@@ -53,8 +54,6 @@ class GlobalTable:
 
     def refresh(self) -> None:
         """Read what was committed since the last time."""
-        from ottla.streams.spark_tasks import read_rows
-
         connection = shared_connection(self._options.bootstrap_servers, self._options.client_properties)
         cluster = connection.cluster
         found = connection.run(cluster.topics(self._topics))

@@ -23,13 +23,8 @@ from ottla.streams.spark_columns import (
     without_head,
 )
 from ottla.streams.spark_plan import Aggregation, Kind, Query, results_topic
-from ottla.streams.spark_tasks import (
-    INPUT_SCHEMA,
-    OUTPUT_SCHEMA,
-    StatelessStage,
-    TaskProcessor,
-    TaskSettings,
-)
+from ottla.streams.spark_rows import INPUT_SCHEMA, OUTPUT_SCHEMA
+from ottla.streams.spark_tasks import StatelessStage, TaskProcessor, TaskSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -110,6 +105,8 @@ class QueryBuilder:
     def _behind_columns(self, plan: Plan, heads: list[ColumnHead]) -> tuple[DataFrame, Plan]:
         """Records after the expressions right behind sources, and the plan of what is left to do."""
         plain = [head.source for head in heads if not head.nodes]
+        if len(plain) == len(heads):
+            return self._read(plain).drop("timestampType"), plan
         frames = []
         if plain:
             records = self._read(plain)

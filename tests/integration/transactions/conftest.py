@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from transformers.processes import JavaTransformers, PythonTransformers, Transformers
+from transforming.processes import JavaTransformers, PythonTransformers, Transformers
 
 from ottla.testing import BrokerProcess
 

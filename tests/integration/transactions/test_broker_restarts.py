@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from test_exactly_once import PARTITIONS, end_open_transaction, fill
-from transformers.outcome import assert_exactly_once, committed_offsets, read_topic
-from transformers.processes import Killings, TransformerFailed, Transformers
-from transformers.work import Work
+from test_transformers import PARTITIONS, end_open_transaction, fill
+from transforming.outcome import assert_exactly_once, committed_offsets, read_topic
+from transforming.processes import Killings, TransformerFailed, Transformers
+from transforming.work import Work
 
 from ottla.testing import BrokerProcess
 

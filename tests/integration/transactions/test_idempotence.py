@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from faulty_proxy import HOST, FaultyProxy
 from kafka import KafkaProducer
-from transformers.outcome import read_topic
+from transforming.outcome import read_topic
 
 import ottla.testing
 

@@ -40,7 +40,10 @@ class FakeBroker:
             return self.refuse_with
         if sequence in self._recent:
             return ErrorCode.none
-        if sequence != (self.log[-1] + count if self.log else 0):
+        if self.luck() < 0.1:
+            return ErrorCode.not_enough_replicas
+        # A producer that is not known may begin with any number.
+        if self.log and sequence != self.log[-1] + count:
             return ErrorCode.out_of_order_sequence_number
         self.log.append(sequence)
         self._recent.append(sequence)

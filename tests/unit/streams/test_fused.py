@@ -11,7 +11,6 @@ from tests.unit.streams.topologies import relaxed
 
 from ottla.streams import KStream, StreamsBuilder
 from ottla.streams.fused import fuse
-from ottla.streams.records import InputRecord
 from ottla.streams.testing import TopologyTestDriver
 
 STEPS: dict[str, Callable[[KStream], KStream]] = {
@@ -43,9 +42,8 @@ def test_a_chain_of_any_steps(names: list[str], records: list[tuple[str | None, 
     with TopologyTestDriver(topology) as driver:
         for number, (key, value) in enumerate(records):
             driver.create_input_topic("in").pipe_input(key, value, number)
-            raw = InputRecord("in", 0, number, number, key.encode() if key else None, value.encode())
-            fused += chain.run(raw)
-        assert fused == list(driver.output("out"))
+            fused += chain.run(key.encode() if key else None, value.encode())
+        assert fused == [(record.key, record.value) for record in driver.output("out")]
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ from ottla.streams import (
 )
 from ottla.streams.failures import ErrorPolicy
 from ottla.streams.plan import Plan, subtopologies
-from ottla.streams.spark_tasks import StatelessStage, TaskProcessor, TaskSettings, in_order
+from ottla.streams.spark_rows import in_order
+from ottla.streams.spark_tasks import StatelessStage, TaskProcessor, TaskSettings
 
 SETTINGS = TaskSettings("app", ErrorPolicy(), {}, "nowhere:9092", {})
 

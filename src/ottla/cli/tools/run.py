@@ -91,8 +91,10 @@ def _applications(given: argparse.Namespace) -> list[StreamsApplication]:
 
 @contextmanager
 def _tables(address: str, applications: list[StreamsApplication]) -> Iterator[str]:
-    from ottla.streams.queries.server import tables_served
-
+    try:
+        from ottla.streams.queries.server import tables_served
+    except ModuleNotFoundError as error:
+        raise ToolError(f"--http needs the package {error.name}: pip install 'ottla[streams]'") from None
     host, _, port = address.rpartition(":")
     if not port.isdigit():
         raise ToolError(f"--http {address}: must be HOST:PORT or PORT")

@@ -24,6 +24,8 @@ class Work:
     group: str
     seed: int
     transaction_timeout_ms: int = 30_000
+    protocol: str = "classic"
+    """Of the group."""
 
     def chance(self) -> random.Random:
         return random.Random(self.seed)

@@ -6,7 +6,7 @@ import asyncio
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from transformers.work import ABORT_CHANCE, RECORDS_PER_TRANSACTION, Report, Work, transformed
+from transforming.work import ABORT_CHANCE, RECORDS_PER_TRANSACTION, Report, Work, transformed
 
 
 def run(work: Work, report: Report) -> None:

@@ -1,6 +1,6 @@
 """Forks transformers out of a process that has imported what they need: a start takes milliseconds.
 
-    python -m transformers.zygote <module>
+    python -m transforming.zygote <module>
 
 Reads one line of JSON per transformer and answers with its process id. What the transformer reports goes to
 the named pipe it was given, which ends when the transformer does.
@@ -16,7 +16,7 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
-from transformers.work import Work
+from transforming.work import Work
 
 
 def main() -> None:

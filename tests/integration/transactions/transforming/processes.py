@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from transformers.work import Work
+from transforming.work import Work
 
 HERE = Path(__file__).parent
 STEP_TIMEOUT_S = 60.0
@@ -90,7 +90,7 @@ class PythonTransformers:
         self._module = module
         self._count = 0
         self._zygote = subprocess.Popen(
-            [sys.executable, "-m", "transformers.zygote", f"transformers.{module}"],
+            [sys.executable, "-m", "transforming.zygote", f"transforming.{module}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=HERE.parent,
@@ -108,7 +108,7 @@ class PythonTransformers:
         return Transformer(int(self._zygote.stdout.readline()), steps)
 
     def misbehave(self, role: str, *arguments: str) -> str:
-        return _printed([sys.executable, "-m", "transformers.producers", self._module, role, *arguments])
+        return _printed([sys.executable, "-m", "transforming.producers", self._module, role, *arguments])
 
     def close(self) -> None:
         self._zygote.communicate()

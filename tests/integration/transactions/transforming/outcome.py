@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from transformers.work import ABORTED
+from transforming.work import ABORTED
 
 END = KafkaError._PARTITION_EOF
 

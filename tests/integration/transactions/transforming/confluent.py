@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from transformers.work import ABORT_CHANCE, RECORDS_PER_TRANSACTION, Report, Work, transformed
+from transforming.work import ABORT_CHANCE, RECORDS_PER_TRANSACTION, Report, Work, transformed
 
 
 def run(work: Work, report: Report) -> None:
@@ -25,13 +25,15 @@ def run(work: Work, report: Report) -> None:
             "retry.backoff.ms": 20,
         }
     )
+    # A static member of a classic group takes its predecessor's place at once.
+    member = {"group.instance.id": "transformer", "session.timeout.ms": 30_000}
+    if work.protocol == "consumer":
+        member = {"group.protocol": "consumer"}
     consumer = Consumer(
         {
             **network,
+            **member,
             "group.id": work.group,
-            # A static member takes its predecessor's place at once.
-            "group.instance.id": "transformer",
-            "session.timeout.ms": 30_000,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",

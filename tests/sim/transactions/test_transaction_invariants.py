@@ -277,12 +277,10 @@ def test_reading_beyond_open_transactions_is_noticed(monkeypatch: pytest.MonkeyP
 
 
 def test_a_transaction_that_never_ends_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ottla.coordinator.transactions.markers import MarkerWriter
+    append_marker = Partition.append_marker
 
-    append = MarkerWriter._append
+    def broken(partition: Partition, *fields: Any) -> Any:
+        return None if partition.topic_partition == ("t", 1) else append_marker(partition, *fields)
 
-    def broken(writer: MarkerWriter, tp: Any, *fields: Any) -> bool:
-        return tp.partition == 1 or append(writer, tp, *fields)
-
-    monkeypatch.setattr(MarkerWriter, "_append", broken)
+    monkeypatch.setattr(Partition, "append_marker", broken)
     notices(OneOutcomePerTransaction, "never ended")

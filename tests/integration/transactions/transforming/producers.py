@@ -1,6 +1,6 @@
 """Transactional producers that misbehave, as `Producers.java` does it for the Java client.
 
-    python -m transformers.producers confluent|aio die|zombie <servers> <topic> <id> <timeout ms>
+    python -m transforming.producers confluent|aio die|zombie <servers> <topic> <id> <timeout ms>
 
 The one that dies leaves a record in an open transaction; the zombie goes on after its successor has begun,
 and prints what it was told. Status 9 is the expected end.

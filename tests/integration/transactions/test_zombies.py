@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from transformers.outcome import read_topic
-from transformers.processes import Transformers
+from transforming.outcome import read_topic
+from transforming.processes import Transformers
 
 CLIENTS = ["confluent", "aio", pytest.param("java", marks=pytest.mark.maven)]
 TIMEOUT_MS = 2_000
