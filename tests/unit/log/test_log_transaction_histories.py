@@ -64,6 +64,7 @@ class Transactions:
         self.model = Model()
         self.written = 0
         self.stable_before = 0
+        self.is_forgotten = False
         self.kit = LogKit(segment_bytes=segment_bytes, index_interval_bytes=index_interval_bytes)
         self.log: PartitionLog = self.kit.open()
 
@@ -104,8 +105,8 @@ class Transactions:
         start = self.log.start_offset
         if clean:
             self.log.close()
-        # Of transactions whose first records were deleted, only snapshots know.
         elif forgotten and not start:
+            self.is_forgotten = True
             for name in self.kit.files():
                 if name.endswith(".snapshot"):
                     self.kit.disk.remove(f"{self.kit.directory}/{name}")
@@ -120,6 +121,9 @@ class Transactions:
         self.stable_before = 0
 
     def delete_before(self, records: int) -> None:
+        # Of transactions whose first records were deleted, only snapshots know.
+        if self.is_forgotten:
+            return
         self.log.delete_records_before(min(self.log.start_offset + records, self.log.next_offset))
         self.log.enforce_retention(self.kit.clock.ms)
 
