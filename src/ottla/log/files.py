@@ -154,8 +154,7 @@ class LogFiles:
         """flush.messages or flush.ms has been reached."""
         unflushed = self.next_offset - self.recovery_point
         return unflushed > 0 and (
-            unflushed >= self.config.flush_messages
-            or self.now_ms() - self.flushed_ms >= self.config.flush_ms
+            unflushed >= self.config.flush_messages or self.now_ms() - self.flushed_ms >= self.config.flush_ms
         )
 
     @property

@@ -1,7 +1,7 @@
 """End-transaction markers: the control batches that say how a producer's transaction on a partition ended.
 
-    key    version i16 · type i16 (0 abort, 1 commit)
-    value  version i16 · coordinator epoch i32
+key    version i16 · type i16 (0 abort, 1 commit)
+value  version i16 · coordinator epoch i32
 """
 
 from __future__ import annotations

@@ -71,6 +71,7 @@ class StreamsApplication:
         self.compiled: list[Query] = compile_plan(self.plan)
         self.queries: list[Any] = []
         self._session: SparkSession | None = None
+        self._builder: QueryBuilder | None = None
 
     def start(self, session: SparkSession | None = None) -> None:
         """Start all queries, on the given session or one of its own."""
@@ -92,7 +93,7 @@ class StreamsApplication:
         session = session or spark_session(config.application_id, master=config.master)
         self._session = session
         ship_modules(self.plan)
-        builder = QueryBuilder(
+        self._builder = builder = QueryBuilder(
             session, self._task_settings(counts), self._source_options(), offset_reset=config.offset_reset
         )
         try:
@@ -118,11 +119,19 @@ class StreamsApplication:
             )
             while running.isActive and running.status["message"].startswith("Initializing"):
                 time.sleep(STATUS_INTERVAL_S)
-            failure = running.exception()
-            if failure is None or _WORKER_LATE not in str(failure) or attempt == START_ATTEMPTS_MAX:
+            if not _came_too_late(running) or attempt == START_ATTEMPTS_MAX:
                 break
             logger.warning("%s: Spark's Python worker came too late, starting again", name)
         return running
+
+    def _revive(self) -> bool:
+        """Start queries again that ended because a worker came too late; whether there were any."""
+        ended = [at for at, query in enumerate(self.queries) if _came_too_late(query)]
+        for at in ended:
+            assert self._builder is not None
+            logger.warning("%s: Spark's Python worker came too late, going on", self.queries[at].name)
+            self.queries[at] = self._start_query(self._builder, self.compiled[at])
+        return bool(ended)
 
     def query_name(self, query: Query) -> str:
         """The transactional id and group of a query: the application's where there is one query only."""
@@ -135,6 +144,7 @@ class StreamsApplication:
             raise StreamsError(f"{self.config.application_id} was not started")
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
+            self._revive()
             for query in self.queries:
                 # Raises what ended it.
                 if not query.isActive and query.awaitTermination(0):
@@ -146,9 +156,14 @@ class StreamsApplication:
     def process_all_available(self) -> None:
         """Until everything that is in the topics now has been worked on."""
         # Once for each hop a record can take through internal topics.
-        for _ in self.queries:
-            for query in self.queries:
-                query.processAllAvailable()
+        for _ in self.compiled:
+            for at in range(len(self.compiled)):
+                try:
+                    self.queries[at].processAllAvailable()
+                except Exception:
+                    if not self._revive():
+                        raise
+                    self.queries[at].processAllAvailable()
 
     def tables(self) -> list[str]:
         """The names of the tables that can be asked."""
@@ -193,3 +208,7 @@ class StreamsApplication:
         if self.config.max_offsets_per_trigger is not None:
             options["maxOffsetsPerTrigger"] = str(self.config.max_offsets_per_trigger)
         return options
+
+
+def _came_too_late(query: Any) -> bool:
+    return not query.isActive and _WORKER_LATE in str(query.exception())

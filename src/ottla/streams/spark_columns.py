@@ -17,7 +17,7 @@ from ottla.streams.errors import TopologyError
 from ottla.streams.operators.column_aggregate import ColumnAggregate
 from ottla.streams.operators.columns import ColumnFilter, ColumnOperator, ColumnSelectKey
 from ottla.streams.operators.stateless import DropNullKeys
-from ottla.streams.plan import Plan, ProcessorNode, SinkNode, SourceNode
+from ottla.streams.plan import Node, Plan, ProcessorNode, SinkNode, SourceNode
 from ottla.streams.serdes import Serde, Serdes
 
 if TYPE_CHECKING:
@@ -38,30 +38,37 @@ _DECODED = {
 
 @dataclass(frozen=True, slots=True)
 class ColumnHead:
-    """The column expressions right behind a source, first to last."""
+    """Column expressions right behind a source, first to last; none for what functions do with the source."""
 
     source: SourceNode
-    nodes: tuple[str, ...]
-    operators: tuple[ColumnOperator, ...]
+    nodes: tuple[str, ...] = ()
+    operators: tuple[ColumnOperator, ...] = ()
 
 
 def column_heads(plan: Plan) -> list[ColumnHead]:
-    """For each source, the expressions behind it. Raises if there is one elsewhere."""
+    """The expressions behind sources, and the sources functions follow. Raises if there are others
+    elsewhere."""
     heads = []
     for source in plan.sources():
-        nodes: list[str] = []
-        operators: list[ColumnOperator] = []
-        children = plan.children[source.name]
-        while len(children) == 1:
-            node = plan.nodes[children[0]]
-            if not isinstance(node, ProcessorNode) or not isinstance(node.operator, ColumnOperator):
-                break
-            nodes.append(node.name)
-            operators.append(node.operator)
-            children = plan.children[node.name]
-        heads.append(ColumnHead(source, tuple(nodes), tuple(operators)))
+        chains = [_chain(plan, child) for child in plan.children[source.name]]
+        heads += [ColumnHead(source, *zip(*chain, strict=True)) for chain in chains if chain]
+        if not all(chains) or not chains:
+            heads.append(ColumnHead(source))
     refuse_columns(plan, frozenset(name for head in heads for name in head.nodes))
     return heads
+
+
+def _chain(plan: Plan, name: str) -> list[tuple[str, ColumnOperator]]:
+    """A node and those behind it, as long as they are expressions with one child."""
+    chain: list[tuple[str, ColumnOperator]] = []
+    following: tuple[str, ...] = (name,)
+    while len(following) == 1:
+        node = plan.nodes[following[0]]
+        if not isinstance(node, ProcessorNode) or not isinstance(node.operator, ColumnOperator):
+            break
+        chain.append((node.name, node.operator))
+        following = plan.children[node.name]
+    return chain
 
 
 def refuse_columns(plan: Plan, allowed: frozenset[str] = frozenset()) -> None:
@@ -126,17 +133,19 @@ def as_text(typed: DataFrame, head: ColumnHead) -> tuple[DataFrame, SourceNode]:
         Serde(name, Serdes.bytes().writer, reader)
         for name, reader in (("key column", key_reader), ("value column", value_reader))
     ]
-    source = replace(head.source, topics=(topic,), pattern=None, key=readers[0], value=readers[1])
-    return rows, source
+    return rows, SourceNode(head.nodes[-1], (topic,), readers[0], readers[1])
 
 
 def without_head(plan: Plan, head: ColumnHead, source: SourceNode) -> Plan:
-    """The plan with a source in place of a source and the expressions behind it."""
-    gone = set(head.nodes)
-    nodes = {name: node for name, node in plan.nodes.items() if name not in gone}
-    nodes[head.source.name] = source
-    children = {name: behind for name, behind in plan.children.items() if name not in gone}
-    children[head.source.name] = plan.children[head.nodes[-1]]
+    """The plan with a source in place of expressions."""
+    nodes: dict[str, Node] = {name: node for name, node in plan.nodes.items() if name not in head.nodes}
+    children = {name: plan.children[name] for name in nodes}
+    remaining = tuple(child for child in plan.children[head.source.name] if child != head.nodes[0])
+    children[head.source.name] = remaining
+    if not remaining:
+        del nodes[head.source.name], children[head.source.name]
+    nodes[source.name] = source
+    children[source.name] = plan.children[source.name]
     return replace(plan, nodes=nodes, children=children)
 
 

@@ -12,13 +12,15 @@ from ottla.streams import (
     Processor,
     Produced,
     Repartitioned,
+    Serdes,
     StreamsBuilder,
     TimeWindows,
     TopologyError,
     expr,
 )
 from ottla.streams.partitions import partition_counts, task_count
-from ottla.streams.plan import Plan
+from ottla.streams.plan import Plan, SourceNode
+from ottla.streams.spark_columns import column_heads, without_head
 from ottla.streams.spark_plan import Kind, Query, compile_plan
 
 
@@ -157,3 +159,29 @@ def test_foreign_key_topics_follow_their_tables() -> None:
     plan, _ = compiled(builder)
     counts = partition_counts(plan, {"orders": 2, "customers": 5})
     assert [counts[topic] for topic in plan.internal_topics] == [5, 2]
+
+
+def test_expressions_right_behind_a_topic_are_told_from_what_functions_do_with_it() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in")
+    stream.filter(expr("value > 2"), named="large").map_values(expr("upper(value)"), named="loud").to("a")
+    stream.map_values(str.upper).to("b")
+    (query,) = compiled(builder)[1]
+    with_columns, plain = column_heads(query.plan)
+    assert with_columns.nodes == ("large", "loud")
+    assert plain.nodes == ()
+    # Once Spark has done its part, a source of its rows stands for the expressions.
+    rest = without_head(
+        query.plan, with_columns, SourceNode("loud", ("rows",), Serdes.bytes(), Serdes.bytes())
+    )
+    assert [source.topics for source in rest.sources()] == [("in",), ("rows",)]
+    assert "large" not in rest.nodes
+    assert len(rest.sinks()) == 2
+
+
+def test_an_expression_behind_a_function_is_refused_on_spark() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").map_values(str.upper).filter(expr("value > 2"), named="large").to("out")
+    (query,) = compiled(builder)[1]
+    with pytest.raises(TopologyError, match="large is a column expression where only a function can run"):
+        column_heads(query.plan)

@@ -13,6 +13,7 @@ pytest.importorskip("pyspark", reason="needs the extra ottla[spark]")
 
 import pyarrow as pa
 from pyspark.cloudpickle import dumps, loads
+from tests.unit.streams import test_topology_description
 
 from ottla.streams import (
     Consumed,
@@ -242,3 +243,12 @@ def test_an_error_names_the_record_it_came_from_through_a_shuffle() -> None:
     with pytest.raises(RecordError, match="topic in, partition 3, offset 5, key 'k': IndexError") as caught:
         batches(processor, rows)
     assert loads(dumps(caught.value)).offset == 5
+
+
+@pytest.mark.parametrize("name", sorted(test_topology_description.kafka_streams_descriptions()))
+def test_every_plan_can_be_sent_to_workers(name: str) -> None:
+    builder = StreamsBuilder()
+    getattr(test_topology_description, name)(builder)
+    plan = builder.build().plan
+    received: Plan = loads(dumps(plan))
+    assert list(received.nodes) == list(plan.nodes)

@@ -40,19 +40,25 @@ class Answer(NamedTuple):
     primary_partition: int
 
 
-_HEAD = struct.Struct(">?16sBi")
+# Formats, not compiled structures: serdes travel to Spark's workers, and those cannot be pickled.
+_HEAD = ">?16sBi"
+_HEAD_SIZE = struct.calcsize(_HEAD)
 
 
 def subscription_serde(primary_key: Serde) -> Serde:
     def write(value: Subscription) -> bytes:
-        head = _HEAD.pack(
-            value.row_hash is not None, value.row_hash or b"", value.instruction, value.primary_partition
+        head = struct.pack(
+            _HEAD,
+            value.row_hash is not None,
+            value.row_hash or b"",
+            value.instruction,
+            value.primary_partition,
         )
         return head + (primary_key.serialize(value.primary_key) or b"")
 
     def read(data: bytes) -> Subscription:
-        hashed, row_hash, instruction, partition = _HEAD.unpack_from(data)
-        key = primary_key.deserialize(data[_HEAD.size :])
+        hashed, row_hash, instruction, partition = struct.unpack_from(_HEAD, data)
+        key = primary_key.deserialize(data[_HEAD_SIZE:])
         return Subscription(row_hash if hashed else None, Instruction(instruction), key, partition)
 
     return Serde(f"subscription of {primary_key.name}", write, read)
@@ -61,14 +67,18 @@ def subscription_serde(primary_key: Serde) -> Serde:
 def answer_serde(foreign_value: Serde) -> Serde:
     def write(value: Answer) -> bytes:
         data = foreign_value.serialize(value.foreign_value)
-        head = _HEAD.pack(
-            value.row_hash is not None, value.row_hash or b"", data is not None, value.primary_partition
+        head = struct.pack(
+            _HEAD,
+            value.row_hash is not None,
+            value.row_hash or b"",
+            data is not None,
+            value.primary_partition,
         )
         return head + (data or b"")
 
     def read(data: bytes) -> Answer:
-        hashed, row_hash, present, partition = _HEAD.unpack_from(data)
-        value = foreign_value.deserialize(data[_HEAD.size :]) if present else None
+        hashed, row_hash, present, partition = struct.unpack_from(_HEAD, data)
+        value = foreign_value.deserialize(data[_HEAD_SIZE:]) if present else None
         return Answer(row_hash if hashed else None, value, partition)
 
     return Serde(f"answer of {foreign_value.name}", write, read)
