@@ -209,6 +209,8 @@ def _produce_transactional(
         turn = turns.join(transaction.producer_id)
         if turn is not None:
             return _write_later(broker, version, request, transaction, turn)
+        # Noted although refused: a later batch must not be the first of its partition.
+        transaction.begin()
         message = "too many requests of this producer wait for the coordinator of its transactions; retry"
         transaction.refuse_all(ErrorCode.not_enough_replicas, message)
     written = _write(broker, version, request.acks, request.topics, transaction)

@@ -171,6 +171,21 @@ def test_the_number_that_wait_is_bounded() -> None:
     run(scenario())
 
 
+def test_a_refused_first_batch_is_not_overtaken() -> None:
+    async def scenario() -> None:
+        kit = TransactionalBroker()
+        kit.coordinator.gate = asyncio.Event()
+        waiting = [kit.send((0, batch(sequence)), version=11) for sequence in range(5)]
+        assert await kit.produce((1, batch(0)), version=11) == (ErrorCode.not_enough_replicas, -1)
+        kit.coordinator.gate.set()
+        for reply in waiting:
+            await finished(reply)
+        assert await kit.produce((1, batch(1)), version=11) == (ErrorCode.out_of_order_sequence_number, -1)
+        assert await kit.produce((1, batch(0)), version=11) == (OK, 0)
+
+    run(scenario())
+
+
 def test_an_answer_that_a_marker_made_stale_opens_no_transaction() -> None:
     async def scenario() -> None:
         kit = TransactionalBroker()
