@@ -31,6 +31,8 @@ from ottla.streams import (
 from ottla.streams.testing import TopologyTestDriver
 from ottla.testing.in_process import InProcessBroker
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
 Row = tuple[str, str | None, str | None, int]
 
 # Recent, or retention would delete the records while they are read.

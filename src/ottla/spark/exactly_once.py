@@ -86,6 +86,8 @@ class MicroBatchWriter:
             producer = self._connection.run(self._transactions.begin())
             if self._is_in(batch_id):
                 _log.info("%s: batch %d is in already", self._application_id, batch_id)
+                # Computed all the same: state that Spark keeps has to be that of after the batch.
+                rows.write.format("noop").mode("overwrite").save()
                 return
             try:
                 written = self._write(rows, producer)

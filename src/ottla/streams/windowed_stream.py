@@ -78,7 +78,8 @@ def window_store_spec(
     )
     match windows:
         case SessionWindows():
-            return replace(spec, kind=StoreKind.SESSION)
+            # The end belongs to a session, so one that ended just the retention ago is still open.
+            return replace(spec, kind=StoreKind.SESSION, retention_ms=retention_ms + 1)
         case SlidingWindows():
             return replace(spec, size_ms=max(1, windows.time_difference_ms))
         case TimeWindows() | UnlimitedWindows():
@@ -86,8 +87,18 @@ def window_store_spec(
 
 
 def grace_of(windows: AggregationWindows) -> int:
-    """How long after the end of a window its result can still change."""
-    return windows.retention_ms if isinstance(windows, SessionWindows) else windows.grace_ms
+    """How long after the end of a window its result can still change.
+
+    Sessions and sliding windows include their end, and so take records a millisecond longer than time
+    windows.
+    """
+    match windows:
+        case SessionWindows():
+            return windows.retention_ms + 1
+        case SlidingWindows():
+            return windows.grace_ms + 1
+        case TimeWindows() | UnlimitedWindows():
+            return windows.grace_ms
 
 
 def view_of(windows: AggregationWindows, store: str) -> View:

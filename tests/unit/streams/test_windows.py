@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -183,6 +184,37 @@ def test_closed_sessions_are_final(history: list[Event], grace: int, restart_at:
         key: count for key, count in rows.items() if key.window.end_ms < closed
     }
     assert len(outputs) == len({record.key for record in outputs})
+
+
+@relaxed
+@given(events("in", time_max=80), st.sampled_from([0, 20]), RESTART)
+def test_suppressed_sessions_and_sliding_windows_are_those_given_on_close(
+    history: list[Event], grace: int, restart_at: int
+) -> None:
+    for windows, key in (
+        (SessionWindows.of_inactivity_gap_and_grace(5, grace), Serdes.session_windowed(str)),
+        (SlidingWindows.of_time_difference_and_grace(5, grace), Serdes.time_windowed(str, 5)),
+    ):
+
+        def suppressed(builder: StreamsBuilder, windows: Any = windows) -> None:
+            table = builder.stream("in").group_by_key().windowed_by(windows).count()
+            table.suppress(Suppressed.until_window_closes()).to_stream().to("out")
+
+        def on_close(builder: StreamsBuilder, windows: Any = windows) -> None:
+            grouped = builder.stream("in").group_by_key().windowed_by(windows)
+            grouped.emit_strategy(EmitStrategy.on_window_close()).count().to_stream().to("out")
+
+        # The last record closes everything, and is in a window that stays open.
+        ended = [*history, Event("in", "end", 0, 10_000)]
+        results = [
+            sorted(
+                (record.key, record.value)
+                for record in run(define, ended, out_key=key, restart_at=restart_at)
+            )
+            for define in (suppressed, on_close)
+        ]
+        assert results[0] == results[1]
+        assert len(results[0]) == len({found for found, _ in results[0]}), "each is given once"
 
 
 def test_a_late_record_for_a_closed_session_is_dropped() -> None:
