@@ -9,7 +9,7 @@ NODE_TESTS := tests/integration/node
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
-.PHONY: help install quickstart test lint format bench docs clean
+.PHONY: help install quickstart test soak lint format bench docs clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -30,7 +30,10 @@ quickstart: $(INSTALLED) ## Start a broker, produce and consume, see it work
 	@$(BIN)/python examples/quickstart.py
 
 test: $(INSTALLED) node-clients ## Run all tests
-	$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m 'not soak' $(PYTEST_ARGS)
+
+soak: $(INSTALLED) ## Run the tests that take minutes: pipelines killed over and over
+	$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
 
 # Clients of Node.js are tested where there is a Node.js.
 .PHONY: node-clients

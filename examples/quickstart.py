@@ -197,6 +197,7 @@ def watch_counts(screen: Screen, bootstrap_servers: str, pipeline: subprocess.Po
             top = sorted(counts.items(), key=lambda item: -item[1])[:5]
             screen.say("   ".join(f"{word} {count}" for word, count in top))
     consumer.close()
+    producer.flush(10)
     screen.say(f"{updates} updates of {len(counts)} words, each written exactly once")
 
 

@@ -6,9 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parents[2] / "examples/quickstart.py"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.xdist_group("spark")
 def test_quickstart(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, str(SCRIPT)],
@@ -17,10 +22,11 @@ def test_quickstart(tmp_path: Path) -> None:
         env={"TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.count("key=alice  value=espresso\n") == 2
     assert "records/s" in run.stdout
+    assert "each written exactly once" in run.stdout
     assert "ottla start server.properties" in run.stdout
     assert list(tmp_path.iterdir()) == []

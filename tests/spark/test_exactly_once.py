@@ -1,6 +1,6 @@
 """A pipeline that is killed over and over writes what it would have written undisturbed.
 
-Thirty kills: pytest -m slow tests/spark/test_exactly_once.py
+Thirty kills, Apache Kafka and a Spark cluster: make soak
 The seed of a run is printed; OTTLA_KILL_SEED repeats it.
 """
 
@@ -189,14 +189,14 @@ def test_a_driver_a_worker_and_a_broker_are_killed(
     run(trial, kills, dice, trial.kill)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(7200)
 def test_thirty_kills(ottla_broker: Broker, tmp_path: Path, dice: random.Random) -> None:
     trial = Trial(ottla_broker, tmp_path, "local[2]")
     run(trial, [dice.choice(KILLS) for _ in range(30)], dice, trial.kill)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.maven
 @pytest.mark.timeout(1800)
 def test_kills_over_apache_kafka(kafka_broker: Broker, tmp_path: Path, dice: random.Random) -> None:
@@ -204,7 +204,7 @@ def test_kills_over_apache_kafka(kafka_broker: Broker, tmp_path: Path, dice: ran
     run(trial, ["driver", "worker", "broker", "java"], dice, trial.kill)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_executors_of_a_spark_cluster_are_killed(
     ottla_broker: Broker, tmp_path: Path, dice: random.Random

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from dataclasses import MISSING, fields
 from typing import Any
 from uuid import UUID
+
+from ottla.cli.java_text import double
+
+# The encoder writes numbers in Python's way. Java's way goes through it as a marked string.
+_DOUBLE = "\x01"
+_MARKED = re.compile(r'"\\u0001([^"]*)"')
 
 
 def metadata_json(value: bytes) -> str:
@@ -36,7 +43,8 @@ def camel(name: str) -> str:
 
 
 def compact(data: Any) -> str:
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+    return _MARKED.sub(r"\1", text)
 
 
 def _plain(value: Any, kafka_type: str | None) -> Any:
@@ -50,6 +58,8 @@ def _plain(value: Any, kafka_type: str | None) -> Any:
         return uuid_text(UUID(int=0))
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
+    if isinstance(value, float):
+        return f"{_DOUBLE}{double(value)}"
     if hasattr(value, "__type__"):
         return entity(value)
     return value
