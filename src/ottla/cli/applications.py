@@ -40,8 +40,6 @@ def load_application(path: str, application_id: str | None = None) -> Applicatio
 
 
 def _load_module(path: str) -> Any:
-    from pyspark import cloudpickle
-
     name = os.path.splitext(os.path.basename(path))[0]
     spec = importlib.util.spec_from_file_location(f"ottla_application_{name}", path)
     if not path.endswith(".py") or spec is None or spec.loader is None:
@@ -57,6 +55,4 @@ def _load_module(path: str) -> Any:
         raise ToolError(f"{path}: no such file") from None
     except Exception:
         raise ToolError(f"{path}: fails\n{traceback.format_exc(limit=-3).rstrip()}") from None
-    # Workers cannot import this file: its functions travel whole.
-    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     return module

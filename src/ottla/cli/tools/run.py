@@ -38,10 +38,10 @@ def run(given: argparse.Namespace) -> int:
         raise ToolError("give the Python file of an application, such as word_count.py")
     if given.application_id and len(given.application) != 1:
         raise ToolError("--application-id names one application; give one file with it")
-    _tell(given, "starting Spark …")
     try:
-        session = spark_session("ottla run", master=given.master)
         applications = _applications(given)
+        _tell(given, "starting Spark …")
+        session = spark_session("ottla run", master=given.master)
         _tell(given, f"Spark {session.version} is up; its log: {log_path() or 'as configured elsewhere'}")
         with _stop_signals() as stopped, ExitStack() as cleanup:
             cleanup.callback(session.stop)
