@@ -69,14 +69,19 @@ def test_word_count_goes_on_where_it_stopped(tmp_path: Path) -> None:
         assert counted(address) == expected(LINES + LINES[:5])
 
         argv = [sys.executable, "-m", "ottla.cli.main", "streams-application-reset", "--json"]
-        argv += ["--application-id", "word-count", "--input-topics", "lines"]
+        argv += ["--application-id", "word-count", "--input-topics", "lines", "--to-latest"]
         argv += ["--bootstrap-server", address, "--state-dir", str(tmp_path)]
         reset = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert reset.returncode == 0, reset.stderr
         done: dict[str, Any] = json.loads(reset.stdout)
         assert done["deletedTopics"] == ["word-count-counts-changelog"]
-        assert done["offsets"] == {"word-count": {"lines-0": 0, "lines-1": 0}}
+        assert sum(done["offsets"]["word-count"].values()) == len(LINES) + 5
         assert not list(tmp_path.iterdir())
+
+        produce(address, ["anew"])
+        third = ottla_run(*arguments)
+        assert third.returncode == 0, third.stderr
+        assert counted(address) == {**expected(LINES + LINES[:5]), "anew": 1}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ottla.spark.connection import shared_connection
+from ottla.client.transaction import Transactions
+from ottla.spark.connection import Connection, shared_connection
 from ottla.spark.session import spark_session
 from ottla.spark.sink import write_stream
 from ottla.streams.cluster_topics import create_missing, existing_partitions, owned_topics
@@ -94,7 +95,11 @@ class StreamsApplication:
         self._session = session
         ship_modules(self.plan)
         self._builder = builder = QueryBuilder(
-            session, self._task_settings(counts), self._source_options(), offset_reset=config.offset_reset
+            session,
+            self._task_settings(counts),
+            self._source_options(),
+            offset_reset=config.offset_reset,
+            given_offsets=self._given_offsets(connection),
         )
         try:
             for query in self.compiled:
@@ -132,6 +137,16 @@ class StreamsApplication:
             logger.warning("%s: Spark's Python worker came too late, going on", self.queries[at].name)
             self.queries[at] = self._start_query(self._builder, self.compiled[at])
         return bool(ended)
+
+    def _given_offsets(self, connection: Connection) -> dict[tuple[str, int], int]:
+        """Those that streams-application-reset has set. Those of a micro-batch say so, and count only
+        together with its state."""
+        given: dict[tuple[str, int], int] = {}
+        for query in self.compiled:
+            group = self.query_name(query)
+            committed = connection.run(Transactions(connection.cluster, group).committed_offsets(group))
+            given |= {place: found.offset for place, found in committed.items() if not found.metadata}
+        return given
 
     def query_name(self, query: Query) -> str:
         """The transactional id and group of a query: the application's where there is one query only."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -29,6 +30,9 @@ from ottla.streams.spark_tasks import StatelessStage, TaskProcessor, TaskSetting
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+# As Spark's Kafka source names the ends of a partition.
+_SPECIAL_OFFSETS = {"earliest": -2, "latest": -1}
+
 
 class QueryBuilder:
     """Makes the data frames of an application's queries."""
@@ -40,11 +44,14 @@ class QueryBuilder:
         source_options: Mapping[str, str],
         *,
         offset_reset: str,
+        given_offsets: Mapping[tuple[str, int], int],
     ) -> None:
+        """`given_offsets` are where to begin instead, if there is no checkpoint to go on from."""
         self._session = session
         self._settings = settings
         self._source_options = dict(source_options)
         self._offset_reset = offset_reset
+        self._given_offsets = given_offsets
 
     def build(self, query: Query) -> DataFrame:
         """Rows with topic, key, value, headers, partition and timestamp."""
@@ -66,14 +73,27 @@ class QueryBuilder:
         for reset, group in sorted(by_reset.items()):
             topics = sorted({topic for source in group for topic in source.topics})
             if topics:
-                frames.append(self._subscribe("subscribe", ",".join(topics), reset))
+                frames.append(self._subscribe("subscribe", ",".join(topics), self._begin(topics, reset)))
             patterns = sorted({source.pattern for source in group if source.pattern is not None})
             frames.extend(self._subscribe("subscribePattern", pattern, reset) for pattern in patterns)
         return _union(frames)
 
-    def _subscribe(self, kind: str, topics: str, reset: str) -> DataFrame:
+    def _begin(self, topics: list[str], reset: str) -> str:
+        given = self._given_offsets
+        if not any(topic in topics for topic, _ in given):
+            return reset
+        other = _SPECIAL_OFFSETS[reset]
+        counts = self._settings.partition_counts
+        return json.dumps(
+            {
+                topic: {str(number): given.get((topic, number), other) for number in range(counts[topic])}
+                for topic in topics
+            }
+        )
+
+    def _subscribe(self, kind: str, topics: str, begin: str) -> DataFrame:
         reader = (
-            self._session.readStream.format("ottla").option(kind, topics).option("startingOffsets", reset)
+            self._session.readStream.format("ottla").option(kind, topics).option("startingOffsets", begin)
         )
         for name, value in self._source_options.items():
             reader = reader.option(name, value)
