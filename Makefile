@@ -32,7 +32,7 @@ quickstart: $(INSTALLED) ## Start a broker, produce and consume, see it work
 test: $(INSTALLED) node-clients ## Run all tests
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m 'not soak' $(PYTEST_ARGS)
 
-soak: $(INSTALLED) ## Run the tests that take minutes: pipelines killed over and over
+soak: $(INSTALLED) ## Run the tests that take minutes or need a quiet machine
 	$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
 
 # Clients of Node.js are tested where there is a Node.js.

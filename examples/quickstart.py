@@ -5,6 +5,7 @@ Uses the stock confluent-kafka client; special to Ottla are only the broker and 
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -34,7 +35,7 @@ LOAD_TOPIC = "load"
 LOAD_RECORDS = 200_000
 LOAD_RECORD_BYTES = 100
 LINES, COUNTS = "lines", "word-counts"
-WORD_COUNT = Path(__file__).parent / "streams" / "word_count.py"
+WORD_COUNT = Path(__file__).resolve().parent / "streams" / "word_count.py"
 TEXT = "the sea the sky the stars and the long way home over the sea"
 WORDS_PER_SECOND = 200
 COUNTING_S = 4.0
@@ -153,10 +154,18 @@ def measure(bootstrap_servers: str) -> tuple[float, float]:
 @contextmanager
 def word_count(bootstrap_servers: str) -> Iterator[subprocess.Popen[str]]:
     """The pipeline, as `ottla run` runs it; Spark takes some seconds to start."""
-    with tempfile.TemporaryDirectory(prefix="ottla-quickstart-") as state:
+    with tempfile.TemporaryDirectory(prefix="ottla-quickstart-", ignore_cleanup_errors=True) as state:
         argv = [sys.executable, "-m", "ottla.cli.main", "run", str(WORD_COUNT), "--state-dir", state]
         argv += ["--bootstrap-server", bootstrap_servers]
-        pipeline = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        # All it writes, Spark's log included, goes with the directory.
+        pipeline = subprocess.Popen(
+            argv,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=state,
+            env={**os.environ, "TMPDIR": state},
+        )
         try:
             yield pipeline
         finally:

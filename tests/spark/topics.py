@@ -17,7 +17,9 @@ class Cluster:
         self.admin = AdminClient({"bootstrap.servers": bootstrap_servers})
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
-        new = NewTopic(topic, partitions, 1, config={key.replace("_", "."): config[key] for key in config})
+        # Some records are old on purpose; retention would delete them in the middle of a test.
+        settings = {"retention.ms": "-1"} | {key.replace("_", "."): config[key] for key in config}
+        new = NewTopic(topic, partitions, 1, config=settings)
         self.admin.create_topics([new])[topic].result(TIMEOUT_S)
 
     def delete(self, topic: str) -> None:

@@ -21,7 +21,8 @@ from ottla.metadata.foreign_records import (
 from ottla.metadata.records import FeatureLevelRecord, MetadataRecord, ProducerIdsRecord, encode_record
 from ottla.records.records import Record, encode_batch
 
-pytestmark = [pytest.mark.maven, pytest.mark.slow, pytest.mark.timeout(300)]
+# Kafka's tools were seen to give up, or to answer with half the picture, on a busy machine.
+pytestmark = [pytest.mark.maven, pytest.mark.soak, pytest.mark.timeout(300)]
 
 FIRST = "00000000000000000000.log"
 PROTECTION: list[MetadataRecord] = [
