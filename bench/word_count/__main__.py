@@ -99,7 +99,10 @@ def frames(lines: int) -> list[bytes]:
 def measure(kind: BrokerKind, contender: Contender, lines: int) -> list[float]:
     """Words per second, and the median and 99th percentile of the latency in milliseconds."""
     command = contender.prepare()
-    with running(kind) as broker, tempfile.TemporaryDirectory(prefix="ottla-bench-") as home:
+    with (
+        running(kind) as broker,
+        tempfile.TemporaryDirectory(prefix="ottla-bench-", ignore_cleanup_errors=True) as home,
+    ):
         for topic in (SOURCE, TARGET):
             create_topic(broker.port, topic, PARTITIONS)
         argv = command(f"127.0.0.1:{broker.port}", SOURCE, TARGET, f"{home}/state")
