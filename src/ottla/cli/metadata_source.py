@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from ottla.cli.errors import ToolError
 from ottla.metadata.control import ControlType, control_type, read_snapshot_timestamp
-from ottla.metadata.image import UNSUPPORTED, MetadataImage
+from ottla.metadata.delta import UNSUPPORTED
+from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import MetadataRecord, MetadataRecordError, RecordType, decode_record
 from ottla.metadata.transactions import settle
 from ottla.records.batch import BatchHeader, crc_matches, iter_headers
