@@ -105,6 +105,19 @@ def describe_topics(admin: Admin, names: Sequence[str], partitions_max: int = 20
         }
 
 
+def delete_topics(admin: Admin, names: Sequence[str]) -> None:
+    answer = admin.ask(
+        ApiKey.DELETE_TOPICS,
+        {
+            "topics": [{"name": name, "topic_id": None} for name in names],
+            "topic_names": list(names),
+            "timeout": admin.api_timeout_ms,
+        },
+    )
+    for result in answer.responses:
+        check(result.error_code, result.error_message)
+
+
 def matching(names: Iterable[str], expression: str) -> list[str]:
     """Names that an expression includes as Apache Kafka's tools read it: regular, a comma means or."""
     pattern = expression.strip().replace(",", "|").replace(" ", "").strip("\"'")

@@ -9,7 +9,7 @@ import shutil
 import time
 from typing import TYPE_CHECKING
 
-from ottla.cli.errors import Refused, ToolError
+from ottla.cli.errors import ToolError
 from ottla.cli.output import show
 from ottla.cli.tool import COMMAND_CONFIG, Option, Tool
 
@@ -23,6 +23,7 @@ _SCENARIOS = ("to_offset", "shift_by", "to_datetime", "by_duration", "to_earlies
 
 def run(given: argparse.Namespace) -> int:
     from ottla.cli.admin import cluster
+    from ottla.cli.topic_metadata import delete_topics
 
     chosen = [name for name in _SCENARIOS if getattr(given, name) not in {None, False}]
     if len(chosen) > 1:
@@ -34,7 +35,7 @@ def run(given: argparse.Namespace) -> int:
         offsets = _reset(given, admin, groups, chosen[0] if chosen else "to_earliest")
         internal = _internal_topics(given, admin)
         if internal and not given.dry_run:
-            _delete_topics(admin, internal)
+            delete_topics(admin, internal)
     directory = f"{given.state_dir or os.path.expanduser('~/.ottla/streams')}/{application}"
     has_state = os.path.isdir(directory)
     if has_state and not given.dry_run:
@@ -114,22 +115,6 @@ def _internal_topics(given: argparse.Namespace, admin: Admin) -> list[str]:
     if unknown := sorted(set(asked) - set(present)):
         raise ToolError(f"--internal-topics {unknown[0]}: is no internal topic of {given.application_id}")
     return sorted(asked or present)
-
-
-def _delete_topics(admin: Admin, names: list[str]) -> None:
-    from ottla.wire.api import ApiKey
-
-    answer = admin.ask(
-        ApiKey.DELETE_TOPICS,
-        {
-            "topics": [{"name": name, "topic_id": None} for name in names],
-            "topic_names": names,
-            "timeout": admin.api_timeout_ms,
-        },
-    )
-    for result in answer.responses:
-        if result.error_code != 0:
-            raise Refused(result.error_code, result.error_message, f"topic {result.name}")
 
 
 TOOL = Tool(

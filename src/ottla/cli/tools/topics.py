@@ -163,21 +163,11 @@ def _alter(given: argparse.Namespace, admin: Admin) -> None:
 
 
 def _delete(given: argparse.Namespace, admin: Admin) -> None:
-    from ottla.cli.errors import check
-    from ottla.wire.api import ApiKey
+    from ottla.cli.topic_metadata import delete_topics
 
     names = _chosen(given, admin, must_exist=not given.if_exists)
     if names:
-        answer = admin.ask(
-            ApiKey.DELETE_TOPICS,
-            {
-                "topics": [{"name": name, "topic_id": None} for name in names],
-                "topic_names": names,
-                "timeout": admin.api_timeout_ms,
-            },
-        )
-        for result in answer.responses:
-            check(result.error_code, result.error_message)
+        delete_topics(admin, names)
     show(given, {"deleted": names}, [])
 
 

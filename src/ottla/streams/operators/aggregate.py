@@ -13,6 +13,7 @@ from ottla.streams.state.key_value import KeyValueStore
 
 Initializer = Callable[[], Any]
 Aggregator = Callable[[Any, Any, Any], Any]
+Reducer = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,23 +107,14 @@ class TableAggregate:
     send_old: bool
 
     def process(self, record: Record, context: Context) -> Iterable[Output]:
-        if record.key is None:
-            raise StreamsError(f"the key of the table aggregate {self.store} must not be null")
-        store: KeyValueStore = context.store(self.store)
-        change: Change = record.value
-        present = store.get_with_timestamp(record.key)
-        aggregate = None if present is None else present.value
-        timestamp_ms = record.timestamp_ms
-        if present is not None and (change.old is not None or change.new is not None):
-            timestamp_ms = max(timestamp_ms, present.timestamp_ms)
-        if change.old is not None and aggregate is not None:
-            aggregate = self.subtractor(record.key, change.old, aggregate)
-        if change.new is not None:
+        def add(aggregate: Any, value: Any) -> Any:
             base = self.initializer() if aggregate is None else aggregate
-            aggregate = self.adder(record.key, change.new, base)
-        old = store.get(record.key) if self.send_old else None
-        store.put(record.key, aggregate, timestamp_ms)
-        return (Record(record.key, Change(aggregate, old), timestamp_ms, record.headers),)
+            return self.adder(record.key, value, base)
+
+        def subtract(aggregate: Any, value: Any) -> Any:
+            return self.subtractor(record.key, value, aggregate)
+
+        return _exchanged(record, context, self.store, add, subtract, send_old=self.send_old)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,24 +122,35 @@ class TableReduce:
     """reduce of a grouped table."""
 
     store: str
-    adder: Callable[[Any, Any], Any]
-    subtractor: Callable[[Any, Any], Any]
+    adder: Reducer
+    subtractor: Reducer
     send_old: bool
 
     def process(self, record: Record, context: Context) -> Iterable[Output]:
-        if record.key is None:
-            raise StreamsError(f"the key of the table aggregate {self.store} must not be null")
-        store: KeyValueStore = context.store(self.store)
-        change: Change = record.value
-        present = store.get_with_timestamp(record.key)
-        aggregate = None if present is None else present.value
-        timestamp_ms = record.timestamp_ms
-        if present is not None and (change.old is not None or change.new is not None):
-            timestamp_ms = max(timestamp_ms, present.timestamp_ms)
-        if change.old is not None and aggregate is not None:
-            aggregate = self.subtractor(aggregate, change.old)
-        if change.new is not None:
-            aggregate = change.new if aggregate is None else self.adder(aggregate, change.new)
-        old = store.get(record.key) if self.send_old else None
-        store.put(record.key, aggregate, timestamp_ms)
-        return (Record(record.key, Change(aggregate, old), timestamp_ms, record.headers),)
+        def add(aggregate: Any, value: Any) -> Any:
+            return value if aggregate is None else self.adder(aggregate, value)
+
+        return _exchanged(record, context, self.store, add, self.subtractor, send_old=self.send_old)
+
+
+def _exchanged(
+    record: Record, context: Context, name: str, add: Reducer, subtract: Reducer, *, send_old: bool
+) -> Iterable[Output]:
+    """The old value of a change goes out of the aggregate, the new one in."""
+    if record.key is None:
+        raise StreamsError(f"the key of the table aggregate {name} must not be null")
+    store: KeyValueStore = context.store(name)
+    change: Change = record.value
+    present = store.get_with_timestamp(record.key)
+    aggregate = None if present is None else present.value
+    timestamp_ms = record.timestamp_ms
+    if present is not None and (change.old is not None or change.new is not None):
+        timestamp_ms = max(timestamp_ms, present.timestamp_ms)
+    if change.old is not None and aggregate is not None:
+        aggregate = subtract(aggregate, change.old)
+    if change.new is not None:
+        aggregate = add(aggregate, change.new)
+    # Read again rather than remembered: a user's function may have changed the object it was given.
+    old = store.get(record.key) if send_old else None
+    store.put(record.key, aggregate, timestamp_ms)
+    return (Record(record.key, Change(aggregate, old), timestamp_ms, record.headers),)
