@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from typing import TYPE_CHECKING
 
-from ottla.config import BrokerConfig, LogConfig, advertise, resolve_topic
+from ottla.config import BrokerConfig, ConfigError, LogConfig, advertise, resolve_topic
 from ottla.controller.brokers import BrokerRegistration
 from ottla.controller.controller import Controller
 from ottla.coordinator.producer_ids import ProducerIds
@@ -31,6 +32,9 @@ from ottla.runtime import Runtime
 from ottla.runtime.tasks import TaskScope
 from ottla.server.dispatch import Dispatcher
 from ottla.server.listener import Server
+
+if TYPE_CHECKING:
+    from ottla.server.metrics.endpoint import MetricsEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +68,8 @@ class Node:
     async def _start(self) -> None:
         config = self._config
         runtime = self._runtime
+        # First, so that nothing is touched where the package is missing.
+        metrics_endpoint = self._load_metrics_endpoint()
         logs = LogManager(runtime, config, config.log_dirs)
         logs.lock()
         self._stack.callback(logs.unlock)
@@ -149,8 +155,27 @@ class Node:
         logs.start(self._core, self._high_watermark)
         self._core.spawn(server.close_idle_connections(), "idle-connections")
         self.address = (advertised[0].host, advertised[0].port)
+        if metrics_endpoint is not None and config.metrics_listener is not None:
+            endpoint = metrics_endpoint(self._broker, server.limits)
+            await endpoint.serve(config.metrics_listener)
+            self._stack.push_async_callback(endpoint.stop)
         server.serve()
         self._started = True
+
+    def _load_metrics_endpoint(self) -> type[MetricsEndpoint] | None:
+        address = self._config.metrics_listener
+        if address is None:
+            return None
+        try:
+            from ottla.server.metrics.endpoint import MetricsEndpoint
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("prometheus_client"):
+                raise
+            raise ConfigError(
+                f"ottla.metrics.listener={address}: needs the package prometheus-client: "
+                "pip install 'ottla[metrics]', or remove the key"
+            ) from error
+        return MetricsEndpoint
 
     async def stop(self) -> None:
         """Finish what is in flight, sync, close: the next start needs no recovery."""

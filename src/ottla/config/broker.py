@@ -13,7 +13,7 @@ from ottla.config.cluster_keys import CLUSTER_KEYS
 from ottla.config.coordinator_keys import COORDINATOR_KEYS
 from ottla.config.entry import ConfigEntry, ConfigSource, ConfigSynonym, describe_key
 from ottla.config.key import ConfigError, ConfigKey, Value, by_name
-from ottla.config.listeners import Endpoint, parse_endpoints
+from ottla.config.listeners import Address, Endpoint, parse_address, parse_endpoints
 from ottla.config.log_keys import LOG_KEYS
 from ottla.config.rules import check_broker
 from ottla.config.server_keys import SERVER_KEYS
@@ -111,6 +111,10 @@ class BrokerConfig:
         return self._broker_side(
             parse_endpoints("advertised.listeners", self.strings("advertised.listeners"))
         )
+
+    @property
+    def metrics_listener(self) -> Address | None:
+        return parse_address("ottla.metrics.listener", self.string("ottla.metrics.listener"))
 
     def _broker_side(self, endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
         controllers = {name.upper() for name in self.strings("controller.listener.names")}

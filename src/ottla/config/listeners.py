@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from ottla.config.key import ConfigError
 
-_ENDPOINT = re.compile(
-    r"(?P<name>[A-Za-z0-9_.-]+)://(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:/\[\]]*)):(?P<port>\d+)"
-)
+_ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:/\[\]]*)):(?P<port>\d+)")
+_ENDPOINT = re.compile(rf"(?P<name>[A-Za-z0-9_.-]+)://{_ADDRESS.pattern}")
 ANY_HOST = frozenset({"", "0.0.0.0", "::"})
 
 
@@ -23,6 +22,25 @@ class Endpoint(NamedTuple):
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.listener}://{host}:{self.port}"
+
+
+class Address(NamedTuple):
+    host: str
+    """Empty for every interface."""
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(key: str, text: str) -> Address | None:
+    """None where there is none."""
+    if not text:
+        return None
+    found = _ADDRESS.fullmatch(text)
+    if found is None or int(found["port"]) > 65535:
+        raise ConfigError(f"{key}={text}: must be host:port with a port from 0 to 65535, or empty")
+    return Address(found["v6"] or found["host"] or "", int(found["port"]))
 
 
 def parse_endpoints(key: str, values: Iterable[str]) -> tuple[Endpoint, ...]:

@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from typing import cast
 
 from ottla.config.key import ConfigError, Value
-from ottla.config.listeners import parse_connection_overrides, parse_endpoints, parse_protocol_map
+from ottla.config.listeners import (
+    parse_address,
+    parse_connection_overrides,
+    parse_endpoints,
+    parse_protocol_map,
+)
 
 Values = Mapping[str, Value]
 
@@ -88,6 +93,7 @@ def _check_listeners(values: Values) -> None:
                 raise ConfigError(
                     f"advertised.listeners={endpoint}: must be an address that clients can connect to"
                 )
+    parse_address("ottla.metrics.listener", cast(str, values["ottla.metrics.listener"]))
     authorizer = values["authorizer.class.name"]
     if authorizer:
         raise ConfigError(

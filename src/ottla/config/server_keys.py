@@ -153,6 +153,15 @@ SERVER_KEYS = (
         effective=False,
     ),
     ConfigKey(
+        "ottla.metrics.listener",
+        ConfigType.STRING,
+        "",
+        "Where Prometheus finds this broker's metrics, as host:port; the path is /metrics. Empty serves "
+        "none. An empty host means every interface, port 0 any free port. Needs `pip install "
+        "'ottla[metrics]'`.",
+        importance="low",
+    ),
+    ConfigKey(
         "request.timeout.ms",
         ConfigType.INT,
         30_000,

@@ -104,6 +104,11 @@ class HostedShard(Generic[S]):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
 
+    @property
+    def shard(self) -> S | None:
+        """To look at; None until it is loaded."""
+        return self._shard
+
     # --- life
 
     def start(self) -> None:

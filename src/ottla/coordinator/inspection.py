@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -63,6 +64,12 @@ def list_groups(groups: Groups, states: Collection[str], types: Collection[str])
         if (not wanted_states or group.state.lower() in wanted_states)
         and (not wanted_types or group.type.lower() in wanted_types)
     ]
+
+
+def count_groups(groups: Groups) -> Counter[tuple[str, str]]:
+    """By type and state."""
+    listed = map(_listed, groups.by_id.values())
+    return Counter((group.type, group.state) for group in listed)
 
 
 def _listed(group: Group) -> ListedGroup:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
@@ -22,7 +23,7 @@ from ottla.coordinator.commands import (
     SyncRequest,
 )
 from ottla.coordinator.hosted import Command, ShardKind
-from ottla.coordinator.inspection import DescribedConsumerGroup, DescribedGroup, ListedGroup
+from ottla.coordinator.inspection import DescribedConsumerGroup, DescribedGroup, ListedGroup, count_groups
 from ottla.coordinator.records import decode, encode
 from ottla.coordinator.settings import GroupSettings
 from ottla.coordinator.shard import GroupShard
@@ -233,6 +234,14 @@ class GroupCoordinator:
         for hosted in self._shards:
             listed += await hosted.submit(lambda shard, ticket, _: shard.list_groups(states, types, ticket))
         return listed
+
+    def count(self) -> Counter[tuple[str, str]]:
+        """Groups that this broker coordinates and has loaded, by type and state."""
+        counted: Counter[tuple[str, str]] = Counter()
+        for hosted in self._shards:
+            if hosted.shard is not None:
+                counted += count_groups(hosted.shard.groups)
+        return counted
 
 
 def _check_group_id(group_id: str) -> None:

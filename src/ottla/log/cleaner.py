@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import assert_never
 
 from ottla.config import BrokerConfig
@@ -43,6 +44,25 @@ class SwapFailed(RuntimeError):
     """The node must stop."""
 
 
+@dataclass(slots=True)
+class CleanerCounters:
+    """Since the broker started."""
+
+    rounds: int = 0
+    """That got to their end."""
+    failures: int = 0
+    """Rounds that could not, and logs that were given up."""
+    bytes_read: int = 0
+    bytes_written: int = 0
+    seconds: float = 0.0
+    """That the rounds took, each for itself."""
+    round_ended_ms: int = -1
+    looked_ms: int = -1
+    """When the logs were last looked at for one that needs compaction."""
+    dirty_ratio_max: float = 0.0
+    """The largest found then."""
+
+
 class LogCleaner:
     def __init__(
         self,
@@ -64,6 +84,11 @@ class LogCleaner:
         """Partitions with damage that compaction must not copy, until the broker starts again."""
         self._hindered: dict[TopicPartition, str] = {}
         self._in_work: set[TopicPartition] = set()
+        self.counters = CleanerCounters()
+
+    @property
+    def rounds_under_way(self) -> int:
+        return len(self._in_work)
 
     # What is known of logs.
 
@@ -134,6 +159,8 @@ class LogCleaner:
     def _dirtiest(self, high_watermark: Callable[[TopicPartition], int]) -> Dirt | None:
         now_ms = self._runtime.clock.now_ms()
         due = []
+        self.counters.looked_ms = now_ms
+        self.counters.dirty_ratio_max = 0.0
         for logs in self._logs_by_dir().values():
             for candidate in logs:
                 partition = candidate.topic_partition
@@ -150,6 +177,7 @@ class LogCleaner:
                 except BadBatch as error:
                     self._give_up(partition, error)
                     continue
+                self.counters.dirty_ratio_max = max(self.counters.dirty_ratio_max, dirt.ratio)
                 if dirt.is_due:
                     due.append(dirt)
         found = max(due, key=lambda dirt: dirt.ratio, default=None)
@@ -159,6 +187,7 @@ class LogCleaner:
 
     def _give_up(self, partition: TopicPartition, error: Exception) -> None:
         self.uncleanable[partition] = str(error)
+        self.counters.failures += 1
         log.error("%s will not be compacted until the broker starts again: %s", partition, error)
 
     async def _clean_alone(self, dirt: Dirt) -> bool:
@@ -186,9 +215,11 @@ class LogCleaner:
         except OSError as error:
             # A full disk, a dead worker, or a log that was deleted meanwhile. The log itself is as it was.
             hindrance = f"{type(error).__name__} {error.errno}"
-            if self._is_here(cleaned_log) and self._hindered.get(partition) != hindrance:
-                self._hindered[partition] = hindrance
-                log.error("%s could not be compacted and will be tried again: %s", partition, error)
+            if self._is_here(cleaned_log):
+                self.counters.failures += 1
+                if self._hindered.get(partition) != hindrance:
+                    self._hindered[partition] = hindrance
+                    log.error("%s could not be compacted and will be tried again: %s", partition, error)
             return False
         finally:
             await self._runtime.offload.run(_discard, self._runtime.disk, plan)
@@ -232,19 +263,28 @@ class LogCleaner:
                         raise Outdated
                     self._cleaned[cleaned_log.topic_partition] = result.end_offset
                     await self.write_checkpoints()
-                    log.info(
-                        "compacted %s up to offset %d: %d of %d bytes left, %d keys, %d ms",
-                        cleaned_log.topic_partition,
-                        result.end_offset,
-                        result.bytes_written,
-                        result.bytes_read,
-                        result.keys,
-                        (clock.monotonic() - started) * 1000,
-                    )
+                    self._count(cleaned_log, result, clock.monotonic() - started)
                 case _:
                     assert_never(result)
 
         await self._pace.run(await self._begin(dirt, plan), on_result)
+
+    def _count(self, cleaned_log: PartitionLog, result: Compacted, seconds: float) -> None:
+        counters = self.counters
+        counters.rounds += 1
+        counters.bytes_read += result.bytes_read
+        counters.bytes_written += result.bytes_written
+        counters.seconds += seconds
+        counters.round_ended_ms = self._runtime.clock.now_ms()
+        log.info(
+            "compacted %s up to offset %d: %d of %d bytes left, %d keys, %d ms",
+            cleaned_log.topic_partition,
+            result.end_offset,
+            result.bytes_written,
+            result.bytes_read,
+            result.keys,
+            seconds * 1000,
+        )
 
     async def _begin(self, dirt: Dirt, plan: Plan) -> Job:
         workers = self._runtime.workers

@@ -105,6 +105,7 @@ class LogManager:
         """Out of sight at once, off the disk after file.delete.delay.ms."""
         deleted = self._logs.pop(partition)
         self.cleaner.forget(partition)
+        self.scrubber.forget(partition)
         directory = next(candidate for candidate in self._dirs if partition in candidate.logs)
         del directory.logs[partition]
         deleted.release()

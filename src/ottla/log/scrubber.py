@@ -17,7 +17,7 @@ from ottla.log.log import PartitionLog
 from ottla.log.pacing import Pace, ThreadJob
 from ottla.log.scrub import verify_at_rest
 from ottla.log.segment import Segment
-from ottla.log.types import CorruptBatch
+from ottla.log.types import CorruptBatch, TopicPartition
 from ottla.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -75,6 +75,12 @@ class Scrubber:
         self.found: dict[tuple[str, int], CorruptBatch] = {}
         """Damaged batches by file and position; each is logged once."""
         self.counters = ScrubCounters()
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Its log is deleted: another of the same name is sound until it is found not to be."""
+        gone = [at for at, found in self.found.items() if (found.topic, found.partition) == partition]
+        for at in gone:
+            del self.found[at]
 
     @property
     def _bytes_per_second(self) -> int:

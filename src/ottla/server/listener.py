@@ -31,6 +31,8 @@ class ConnectionLimits:
         queued_bytes = config.integer("queued.max.request.bytes")
         self.request_bytes = ByteBudget(queued_bytes if queued_bytes >= 0 else UNLIMITED_BYTES)
         self.connections: dict[Connection, None] = {}
+        self.admitted = 0
+        self.refused = 0
         self._per_host: Counter[str] = Counter()
         self._connections_max = config.integer("max.connections")
         self._per_host_max = config.integer("max.connections.per.ip")
@@ -43,15 +45,23 @@ class ConnectionLimits:
 
     def admit(self, connection: Connection) -> str | None:
         """Why not, or None."""
+        refusal = self._refusal(connection.host)
+        if refusal is not None:
+            self.refused += 1
+            return refusal
+        self.admitted += 1
+        self.connections[connection] = None
+        self._per_host[connection.host] += 1
+        return None
+
+    def _refusal(self, host: str) -> str | None:
         if not self.accepting:
             return "the broker is stopping"
         if len(self.connections) >= self._connections_max:
             return f"max.connections={self._connections_max} is reached"
-        per_host_max = self._per_host_overrides.get(connection.host, self._per_host_max)
-        if self._per_host[connection.host] >= per_host_max:
-            return f"max.connections.per.ip={per_host_max} is reached for {connection.host}"
-        self.connections[connection] = None
-        self._per_host[connection.host] += 1
+        per_host_max = self._per_host_overrides.get(host, self._per_host_max)
+        if self._per_host[host] >= per_host_max:
+            return f"max.connections.per.ip={per_host_max} is reached for {host}"
         return None
 
     def reclaim(self) -> bool:

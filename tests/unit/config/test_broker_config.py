@@ -159,6 +159,31 @@ def test_dynamic_settings_win_over_static_ones_broker_over_cluster() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("", None),
+        ("127.0.0.1:9404", ("127.0.0.1", 9404)),
+        (":0", ("", 0)),
+        ("[::1]:65535", ("::1", 65535)),
+        ("metrics.example.org:1", ("metrics.example.org", 1)),
+    ],
+)
+def test_the_listener_for_metrics(text: str, address: tuple[str, int] | None) -> None:
+    found = BrokerConfig.from_properties({"ottla.metrics.listener": text}).metrics_listener
+    assert found == address
+    assert (str(found) if found else "") == text
+
+
+@pytest.mark.parametrize(
+    "text", ["9404", "127.0.0.1", "127.0.0.1:65536", "http://127.0.0.1:9404", "::1:9404"]
+)
+def test_a_listener_for_metrics_that_is_none(text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig.from_properties({"ottla.metrics.listener": text})
+    assert str(refused.value).startswith(f"ottla.metrics.listener={text}: must be host:port")
+
+
+@pytest.mark.parametrize(
     ("overrides", "message"),
     [
         ({"node.id": "2"}, "node.id: cannot be changed while the broker runs"),

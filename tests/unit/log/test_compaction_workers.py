@@ -130,6 +130,7 @@ def test_a_worker_that_dies_leaves_a_log_that_the_next_one_compacts(
         assert not await cleaner.clean_dirtiest(lambda _: 10**9)
         assert "has died" in caplog.text
         assert not cleaner.uncleanable
+        assert (cleaner.counters.failures, cleaner.counters.rounds) == (1, 0)
         assert not [name for name in table.kit.files() if "cleaned" in name or "swap" in name]
         await table.kit.runtime.close()
         table.kit.runtime = Runtime(
@@ -154,6 +155,7 @@ def test_damage_is_reported_from_the_process(tmp_path: Path, caplog: pytest.LogC
         cleaner = table.cleaner()
         await cleaner.clean_dirtiest(lambda _: 10**9)
         assert list(cleaner.uncleanable) == [table.log.topic_partition]
+        assert (cleaner.counters.failures, cleaner.counters.rounds) == (1, 0)
         assert damaged.path in caplog.text
         await table.kit.runtime.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
@@ -270,3 +271,11 @@ class TransactionCoordinator:
         if matches is not None:
             listed = [entry for entry in listed if matches(entry.transactional_id)]
         return listed, [name for name in state_names if name not in BY_LABEL]
+
+    def count(self) -> Counter[State]:
+        """Transactional ids that this broker coordinates and has loaded."""
+        counted: Counter[State] = Counter()
+        for hosted in self._shards:
+            if hosted.shard is not None:
+                counted.update(transaction.state for transaction in hosted.shard.by_id.values())
+        return counted

@@ -1,0 +1,101 @@
+"""As much HTTP/1.1 as a scrape needs: one GET without a body, one reply, and the connection is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import TypeAlias, cast
+
+from ottla.runtime.tasks import TaskScope
+from ottla.server.metrics.page import Page
+
+log = logging.getLogger(__name__)
+
+PATH = "/metrics"
+HEAD_BYTES_MAX = 8 * 1024
+CONNECTIONS_MAX = 16
+# From connecting to the last byte of the reply.
+SECONDS_MAX = 30.0
+
+Scrape: TypeAlias = Callable[[str], Awaitable[Page]]
+"""Takes the `Accept` header."""
+
+
+class MetricsConnection(asyncio.Protocol):
+    def __init__(self, scrape: Scrape, tasks: TaskScope, connections: dict[MetricsConnection, None]) -> None:
+        self._scrape = scrape
+        self._tasks = tasks
+        self._connections = connections
+        self._head = bytearray()
+        self._is_answered = False
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._connections[self] = None
+        self._timer = asyncio.get_running_loop().call_later(SECONDS_MAX, self._transport.abort)
+        if len(self._connections) > CONNECTIONS_MAX:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many scrapes at the same time; try again later")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        del self._connections[self]
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_answered or self._task is not None:
+            return
+        self._head += data
+        head, end, _ = self._head.partition(b"\r\n\r\n")
+        if len(head) > HEAD_BYTES_MAX:
+            self._refuse(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                f"a request may have {HEAD_BYTES_MAX} bytes; send fewer headers",
+            )
+        elif end:
+            self._respond(head.decode("latin-1"))
+
+    def _respond(self, head: str) -> None:
+        first, *lines = head.splitlines() or [""]
+        words = first.split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            self._refuse(HTTPStatus.BAD_REQUEST, f"this is no HTTP/1.1 request; try GET {PATH}")
+            return
+        method, target, _ = words
+        if target.partition("?")[0] != PATH:
+            self._refuse(HTTPStatus.NOT_FOUND, f"there is nothing here but {PATH}")
+        elif method != "GET":
+            self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, f"{PATH} can only be read: use GET", "Allow: GET\r\n")
+        else:
+            fields = (line.partition(":") for line in lines)
+            accept = ",".join(value.strip() for name, _, value in fields if name.lower() == "accept")
+            self._task = self._tasks.spawn(self._answer(accept), "scrape")
+
+    async def _answer(self, accept: str) -> None:
+        try:
+            page = await self._scrape(accept)
+        except Exception:
+            log.exception("a scrape failed")
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "the scrape failed; the broker's log says why")
+        else:
+            self._send(HTTPStatus.OK, page)
+
+    def _refuse(self, status: HTTPStatus, reason: str, headers: str = "") -> None:
+        self._send(status, Page("text/plain; charset=utf-8", f"{reason}\n".encode()), headers)
+
+    def _send(self, status: HTTPStatus, page: Page, headers: str = "") -> None:
+        self._is_answered = True
+        head = (
+            f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+            f"Content-Type: {page.content_type}\r\n"
+            f"Content-Length: {len(page.body)}\r\n"
+            f"Connection: close\r\n{headers}\r\n"
+        )
+        self._transport.writelines((head.encode("latin-1"), page.body))
+        self._transport.close()

@@ -1,0 +1,95 @@
+"""The listener for scrapes, from its start to its stop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from metrics_kit import Transport, World
+
+from ottla.config import ConfigError
+from ottla.config.listeners import Address
+from ottla.runtime.tasks import ThreadOffload
+from ottla.server.metrics.endpoint import MetricsEndpoint
+
+
+class Net:
+    def __init__(self, error: OSError | None = None) -> None:
+        self.error = error
+        self.asked: tuple[str, int] | None = None
+        self.closed = False
+        self.address = ("127.0.0.1", 4711)
+
+    async def listen(self, factory: Callable[[], Any], host: str, port: int) -> Net:
+        if self.error is not None:
+            raise self.error
+        self.asked = (host, port)
+        self.factory = factory
+        return self
+
+    async def close(self) -> None:
+        self.closed = True
+
+    def connect(self) -> tuple[Any, Transport]:
+        connection, transport = self.factory(), Transport()
+        connection.connection_made(transport)
+        return connection, transport
+
+
+def endpoint(net: Net) -> MetricsEndpoint:
+    world = World()
+    world.broker.runtime = SimpleNamespace(net=net, offload=ThreadOffload())
+    return MetricsEndpoint(world.broker, world.limits)
+
+
+def test_it_tells_where_it_listens_and_answers(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        net = Net()
+        with caplog.at_level("INFO"):
+            await endpoint(net).serve(Address("127.0.0.1", 0))
+        assert net.asked == ("127.0.0.1", 0)
+        assert "http://127.0.0.1:4711/metrics" in caplog.text
+        connection, transport = net.connect()
+        connection.data_received(b"GET /metrics HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(20):
+            while not transport.closed:
+                await asyncio.sleep(0.001)
+        assert transport.status == 200
+        assert 'ottla_partition_log_end_offset{partition="0",topic="orders"} 5\n' in transport.body
+        assert "\nottla_connections 2.0\n" in transport.body
+
+    asyncio.run(run())
+
+
+def test_it_leaves_nothing_behind() -> None:
+    async def run() -> None:
+        net = Net()
+        stopped = endpoint(net)
+        await stopped.serve(Address("", 0))
+        (asking, asked), (_, idle) = net.connect(), net.connect()
+        asking.data_received(b"GET /metrics HTTP/1.1\r\n\r\n")
+        await stopped.stop()
+        assert net.closed
+        assert asked.aborted
+        assert idle.aborted
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(run())
+
+
+def test_an_address_that_cannot_be_had_is_named_with_its_key() -> None:
+    async def run() -> None:
+        refused = endpoint(Net(OSError(errno.EADDRINUSE, "address already in use")))
+        with pytest.raises(ConfigError) as error:
+            await refused.serve(Address("::1", 9404))
+        assert str(error.value) == (
+            "ottla.metrics.listener=[::1]:9404: cannot listen there (address already in use); choose another "
+            "address or port"
+        )
+        await refused.stop()
+
+    asyncio.run(run())
