@@ -85,6 +85,12 @@ def record_starts_side_by_side(data: Bytes, ends: Positions, counts: Numbers) ->
     return starts
 
 
+def starts_equal(body: bytes | memoryview, data: Bytes, end: int) -> bool:
+    """Whether the first batch, which ends there, begins with many records of one size."""
+    run, _ = _equal_run(body, data, 0, end, _RUN_MIN)
+    return len(run) == _RUN_MIN
+
+
 def _equal_run(
     body: bytes | memoryview, data: Bytes, at: int, end: int, count_max: int
 ) -> tuple[Positions, int]:

@@ -9,10 +9,13 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra ottla[spark]")
 
+import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ottla.records.arrow import SCHEMA, SCHEMA_WITH_HEADERS, ArrowDecoder, find_spans
+from ottla.records.arrow_fields import record_starts, record_starts_side_by_side
+from ottla.records.arrow_lanes import cut_into_lanes
 from ottla.records.batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES
 from ottla.records.compression import CorruptRecords
 from ottla.records.markers import Marker, encode_marker
@@ -54,10 +57,16 @@ def rows(data: bytes, start: int = 0, end: int = 2**62, aborted: Any = ()) -> li
     return found
 
 
-@pytest.fixture(params=[1, 1000], ids=["side by side", "one by one"])
+@pytest.fixture(params=["side by side", "one by one", "in lanes"])
 def any_walk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways from record to record, whatever the number of batches."""
-    monkeypatch.setattr("ottla.records.arrow.SIDE_BY_SIDE_MIN", request.param)
+    """All ways from record to record, whatever the number of batches."""
+    monkeypatch.setattr(
+        "ottla.records.arrow.SIDE_BY_SIDE_MIN", 1 if request.param == "side by side" else 1000
+    )
+    if request.param == "in lanes":
+        monkeypatch.setattr("ottla.records.arrow.LANES_RECORDS_MIN", 1)
+        monkeypatch.setattr("ottla.records.arrow.starts_equal", lambda *_: False)
+        monkeypatch.setattr("ottla.records.arrow_lanes.RECORDS_PER_LANE", 3)
 
 
 any_walk_and_input = settings(
@@ -86,6 +95,38 @@ def test_columns_hold_what_the_iterator_reads(given_batches: Any, start: int, le
 @pytest.mark.parametrize("size", [0, 40, 61, 62, 63, 64, 8_000, 8_190, 1_100_000])
 def test_equal_records_are_found_at_every_width_of_their_lengths(size: int) -> None:
     items = [Record(None, b"x" * size, n * 1000) for n in range(3 if size > 10_000 else 300)]
+    batch = encode_batch(items)
+    assert rows(batch) == expected(batch, False)
+
+
+def _bodies(*given_batches: bytes) -> tuple[Any, Any, Any, Any]:
+    """All records without the heads of their batches: bytes, begins, ends, counts."""
+    bodies = [batch[HEADER_BYTES:] for batch in given_batches]
+    ends = np.cumsum([len(body) for body in bodies]).astype(np.int32)
+    counts = np.array([sum(1 for _ in iter_records(batch)) for batch in given_batches], dtype=np.int32)
+    begins = np.concatenate(([0], ends[:-1])).astype(np.int32)
+    return np.frombuffer(b"".join(bodies), dtype=np.uint8), begins, ends, counts
+
+
+def test_large_batches_are_cut_where_records_begin() -> None:
+    items = [Record(b"key-%d" % n, b"v" * (50 + n * 37 % 100), n // 10, ()) for n in range(2000)]
+    data, begins, ends, counts = _bodies(encode_batch(items[:1500]), encode_batch(items[1500:]))
+    lane_ends, lane_counts = cut_into_lanes(data, begins, ends, counts)
+    assert len(lane_ends) > 15
+    assert set(ends.tolist()) <= set(lane_ends.tolist())
+    one_by_one = [
+        start
+        for begin, end, count in zip(begins, ends, counts, strict=True)
+        for run in record_starts(data.tobytes(), data, int(begin), int(end), int(count))
+        for start in run.tolist()
+    ]
+    assert record_starts_side_by_side(data, lane_ends, lane_counts).tolist() == one_by_one
+
+
+@pytest.mark.usefixtures("any_walk")
+def test_values_that_look_like_records_are_not_taken_for_them() -> None:
+    fake = encode_batch([Record(b"k", b"x" * (n % 7), 0, ()) for n in range(60)])[HEADER_BYTES:]
+    items = [Record(b"key", fake[: 900 + n], n, ()) for n in range(400)]
     batch = encode_batch(items)
     assert rows(batch) == expected(batch, False)
 
