@@ -79,11 +79,13 @@ class Topic:
         return sum((self.directory / name).stat().st_size for name in self.names(ending))
 
     def headers(self) -> list[BatchHeader]:
-        return [
-            header
-            for name in self.names(".log")
-            for _, header in iter_headers((self.directory / name).read_bytes())
-        ]
+        while True:
+            try:
+                data = [(self.directory / name).read_bytes() for name in self.names(".log")]
+            except FileNotFoundError:
+                # The cleaner has put another file in its place since the directory was listed.
+                continue
+            return [header for segment in data for _, header in iter_headers(segment)]
 
     def start_offset(self) -> int:
         consumer = Consumer({"bootstrap.servers": self.broker.bootstrap_servers, "group.id": "unused"})
