@@ -19,7 +19,7 @@ from bench.maven import PeerUnavailable
 
 from ottla.client.cluster import EARLIEST, GROUP, LATEST, ClusterClient
 from ottla.client.errors import ClusterUnreachable, error_for
-from ottla.client.peer import AuthenticationFailed
+from ottla.client.peer import AuthenticationFailed, PeerUnusable
 from ottla.records.batch import iter_headers
 from ottla.records.records import Record, encode_batch, iter_records
 from ottla.runtime.net import AsyncioNetwork
@@ -119,8 +119,44 @@ def test_an_address_without_a_broker_is_passed_over(ottla_broker_session: InProc
 def test_an_unreachable_cluster_is_named_with_what_failed() -> None:
     ports = free_port(), free_port()
     properties = {"socket.connection.setup.timeout.ms": "300"}
-    with pytest.raises(ClusterUnreachable, match=rf"{ports[0]} .*{ports[1]} .*security\.protocol"):
+    with pytest.raises(ClusterUnreachable, match=rf"{ports[0]} \(Connection refused\); .*{ports[1]} "):
         run(",".join(f"127.0.0.1:{port}" for port in ports), lambda c: c.cluster(), properties)
+
+
+def test_an_address_that_a_broker_gives_in_vain_is_named_at_once() -> None:
+    """The usual mistake with advertised.listeners; only brokers that were there are waited for longer."""
+    port = free_port()
+    properties = {"socket.connection.setup.timeout.ms": "300"}
+    with (
+        InProcessBroker({"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}) as broker,
+        pytest.raises(ClusterUnreachable, match=rf"{port} \(Connection refused\)") as unreachable,
+    ):
+        asked = {"topics": None}
+        run(broker.bootstrap_servers, lambda c: c.ask(1, ApiKey.DESCRIBE_LOG_DIRS, asked), properties)
+    assert list(unreachable.value.failures) == [f"127.0.0.1:{port}"]
+
+
+def test_a_listener_that_hangs_up_is_asked_again() -> None:
+    """As the port of a container does whose broker is not up yet."""
+
+    async def main() -> None:
+        hung_up = 0
+
+        async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal hung_up
+            hung_up += 1
+            writer.close()
+
+        server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+        bootstrap = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        properties = {"socket.connection.setup.timeout.ms": "300"}
+        async with ClusterClient(AsyncioNetwork(), bootstrap, properties) as cluster:
+            with pytest.raises(ClusterUnreachable, match=r"security\.protocol may not be the one"):
+                await cluster.cluster()
+        server.close()
+        assert hung_up > 1
+
+    asyncio.run(main())
 
 
 def test_a_topic_that_does_not_exist_is_named(ottla_broker_session: InProcessBroker) -> None:
@@ -182,9 +218,8 @@ def test_tls_is_spoken_and_the_certificate_checked(
         bootstrap = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         trusting = {"security.protocol": "SSL", "ssl.truststore.location": certificate}
         assert await cluster_id(bootstrap, trusting) == ottla_broker_session.cluster_id
-        impatient = {"security.protocol": "SSL", "socket.connection.setup.timeout.ms": "500"}
-        with pytest.raises(ClusterUnreachable, match="certificate verify failed"):
-            await cluster_id(bootstrap, impatient)
+        with pytest.raises(PeerUnusable, match="TLS failed: CERTIFICATE_VERIFY_FAILED"):
+            await cluster_id(bootstrap, {"security.protocol": "SSL"})
         server.close()
 
     asyncio.run(main())

@@ -152,36 +152,22 @@ def _ignore(error: object) -> None:
 
 def ensure_topic(admin: Admin, topic: str) -> int:
     """The number of partitions. A topic that does not exist is made if the broker makes topics by itself."""
-    import time
-
-    from ottla.cli.errors import Refused, check
+    from ottla.cli.errors import Refused
+    from ottla.client.errors import raise_for_code
     from ottla.wire.api import ApiKey
     from ottla.wire.errors import ErrorCode
 
-    deadline = time.monotonic() + admin.api_timeout_ms / 1000
-    asked = 0
-    while True:
-        answer = admin.ask(
-            ApiKey.METADATA,
-            {"topics": [{"name": topic, "topic_id": None}], "allow_auto_topic_creation": True},
-        )
-        found = answer.topics[0]
-        try:
-            check(found.error_code, None, f"topic {topic}")
-            return len(found.partitions)
-        except Refused as error:
-            asked += 1
-            refused = error.code == ErrorCode.unknown_topic_or_partition and asked > _CREATION_ATTEMPTS
-            if refused:
-                raise ToolError(
-                    f"topic {topic} does not exist, and the broker does not create topics by itself; "
-                    "create it with kafka-topics"
-                ) from None
-            if not error.code.retriable or time.monotonic() > deadline:
-                raise
-        time.sleep(_CREATION_BACKOFF_S)
+    def check(answer: Any) -> None:
+        raise_for_code(answer.topics[0].error_code, None, f"topic {topic}")
 
-
-# How often a broker may say that a topic is unknown that it is just about to create.
-_CREATION_ATTEMPTS = 10
-_CREATION_BACKOFF_S = 0.05
+    wanted = {"topics": [{"name": topic, "topic_id": None}], "allow_auto_topic_creation": True}
+    try:
+        answer = admin.ask(ApiKey.METADATA, wanted, check=check)
+    except Refused as error:
+        if error.code != ErrorCode.unknown_topic_or_partition:
+            raise
+        raise ToolError(
+            f"topic {topic} does not exist, and the broker does not create topics by itself; "
+            "create it with kafka-topics"
+        ) from None
+    return len(answer.topics[0].partitions)

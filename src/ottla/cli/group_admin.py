@@ -6,15 +6,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ottla.cli.admin import Admin, Node
+from ottla.cli.admin import Admin
 from ottla.cli.errors import Refused, check
 from ottla.cli.topic_metadata import Partition
+from ottla.client.errors import raise_for_code
+from ottla.client.metadata import BrokerNode
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode
 
 CONSUMER_PROTOCOL = "consumer"
 # From here on topics go by their ids, which tools do not have at hand.
 _BY_NAME_MAX = 9
+# A classic group is not found as a consumer group; only the other question tells whether it exists.
+_MAYBE_CLASSIC = frozenset((ErrorCode.group_id_not_found, ErrorCode.unsupported_version))
 
 
 class Listed(NamedTuple):
@@ -39,7 +43,7 @@ class Group(NamedTuple):
     type: str
     state: str
     assignor: str
-    coordinator: Node
+    coordinator: BrokerNode
     members: tuple[Member, ...]
     epoch: int | None = None
     target_epoch: int | None = None
@@ -56,9 +60,11 @@ def list_groups(admin: Admin, states: Sequence[str] = (), types: Sequence[str] =
     listed: dict[str, Listed] = {}
     for node in admin.nodes():
         answer = admin.ask(
-            ApiKey.LIST_GROUPS, {"states_filter": list(states), "types_filter": list(types)}, node=node
+            ApiKey.LIST_GROUPS,
+            {"states_filter": list(states), "types_filter": list(types)},
+            node=node,
+            about=f"broker {node}",
         )
-        check(answer.error_code, None, f"broker {node}")
         for group in answer.groups:
             if group.protocol_type in {CONSUMER_PROTOCOL, ""} and group.group_type.lower() != "share":
                 listed[group.group_id] = Listed(group.group_id, group.group_type, group.group_state)
@@ -68,74 +74,60 @@ def list_groups(admin: Admin, states: Sequence[str] = (), types: Sequence[str] =
 def describe_group(admin: Admin, group: str) -> Group:
     """Refused with GROUP_ID_NOT_FOUND for one that does not exist."""
 
-    def attempt() -> Group:
-        node = admin.coordinator(group)
-        if admin.serves(ApiKey.CONSUMER_GROUP_DESCRIBE):
-            answer = admin.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, {"group_ids": [group]}, node=node).groups[0]
-            # A classic group is not found this way; only the other question tells whether it exists.
-            if answer.error_code not in {ErrorCode.group_id_not_found, ErrorCode.unsupported_version}:
-                check(answer.error_code, answer.error_message)
-                return _consumer(answer, admin.nodes()[node])
-        answer = admin.ask(ApiKey.DESCRIBE_GROUPS, {"groups": [group]}, node=node).groups[0]
-        check(answer.error_code, answer.error_message)
-        if answer.group_state == "Dead":
-            raise Refused(ErrorCode.group_id_not_found, f"Group {group} not found.")
-        return _classic(answer, admin.nodes()[node])
-
-    return admin.retried(attempt)
+    if admin.serves(ApiKey.CONSUMER_GROUP_DESCRIBE):
+        found = _ask(admin, group, ApiKey.CONSUMER_GROUP_DESCRIBE, {"group_ids": [group]}, _MAYBE_CLASSIC)
+        if found.error_code not in _MAYBE_CLASSIC:
+            return _consumer(found, admin.coordinator(group))
+    found = _ask(admin, group, ApiKey.DESCRIBE_GROUPS, {"groups": [group]})
+    if found.group_state == "Dead":
+        raise Refused(ErrorCode.group_id_not_found, f"Group {group} not found.")
+    return _classic(found, admin.coordinator(group))
 
 
 def committed_offsets(admin: Admin, group: str) -> dict[Partition, Committed]:
-    def attempt() -> dict[Partition, Committed]:
-        answer = admin.ask(
-            ApiKey.OFFSET_FETCH,
-            {"groups": [{"group_id": group, "member_epoch": -1, "topics": None}], "require_stable": False},
-            node=admin.coordinator(group),
-            version_max=_BY_NAME_MAX,
-        ).groups[0]
-        check(answer.error_code)
-        return dict(sorted(_committed(answer)))
-
-    return admin.retried(attempt)
+    wanted = {"group_id": group, "member_epoch": -1, "topics": None}
+    asked = {"groups": [wanted], "require_stable": False}
+    return dict(sorted(_committed(_ask(admin, group, ApiKey.OFFSET_FETCH, asked, version_max=_BY_NAME_MAX))))
 
 
 def commit_offsets(admin: Admin, group: str, offsets: Mapping[Partition, int]) -> None:
-    def attempt() -> None:
-        answer = admin.ask(
-            ApiKey.OFFSET_COMMIT,
-            {
-                "group_id": group,
-                "generation_id_or_member_epoch": -1,
-                "member_id": "",
-                "topics": [
-                    {
-                        "name": topic,
-                        "partitions": [
-                            {
-                                "partition_index": partition.number,
-                                "committed_offset": offsets[partition],
-                                "committed_leader_epoch": -1,
-                                "committed_metadata": "",
-                            }
-                            for partition in partitions
-                        ],
-                    }
-                    for topic, partitions in _by_topic(offsets).items()
-                ],
-            },
-            node=admin.coordinator(group),
-            version_max=_BY_NAME_MAX,
-        )
+    def check_partitions(answer: Any) -> None:
         for topic in answer.topics:
             for item in topic.partitions:
-                check(item.error_code, None, group)
+                raise_for_code(item.error_code, None, group)
 
-    admin.retried(attempt)
+    admin.ask_coordinator(
+        group,
+        ApiKey.OFFSET_COMMIT,
+        {
+            "group_id": group,
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "topics": [
+                {
+                    "name": topic,
+                    "partitions": [
+                        {
+                            "partition_index": partition.number,
+                            "committed_offset": offsets[partition],
+                            "committed_leader_epoch": -1,
+                            "committed_metadata": "",
+                        }
+                        for partition in partitions
+                    ],
+                }
+                for topic, partitions in _by_topic(offsets).items()
+            ],
+        },
+        version_max=_BY_NAME_MAX,
+        check=check_partitions,
+    )
 
 
 def delete_offsets(admin: Admin, group: str, partitions: Iterable[Partition]) -> dict[Partition, str]:
     """What each partition's answer was: empty for success."""
-    answer = admin.ask(
+    answer = admin.ask_coordinator(
+        group,
         ApiKey.OFFSET_DELETE,
         {
             "group_id": group,
@@ -144,9 +136,7 @@ def delete_offsets(admin: Admin, group: str, partitions: Iterable[Partition]) ->
                 for topic, places in _by_topic(partitions).items()
             ],
         },
-        node=admin.coordinator(group),
     )
-    check(answer.error_code)
     return {
         Partition(topic.name, item.partition_index): ""
         if item.error_code == 0
@@ -157,14 +147,33 @@ def delete_offsets(admin: Admin, group: str, partitions: Iterable[Partition]) ->
 
 
 def delete_group(admin: Admin, group: str) -> None:
-    def attempt() -> None:
-        answer = admin.ask(ApiKey.DELETE_GROUPS, {"groups_names": [group]}, node=admin.coordinator(group))
-        check(answer.results[0].error_code)
+    def check_group(answer: Any) -> None:
+        raise_for_code(answer.results[0].error_code, None, "")
 
-    admin.retried(attempt)
+    admin.ask_coordinator(group, ApiKey.DELETE_GROUPS, {"groups_names": [group]}, check=check_group)
 
 
-def _consumer(answer: Any, node: Node) -> Group:
+def _ask(
+    admin: Admin,
+    group: str,
+    api: ApiKey,
+    values: Mapping[str, Any],
+    accepted: frozenset[ErrorCode] = frozenset(),
+    *,
+    version_max: int | None = None,
+) -> Any:
+    """What its coordinator answers about the one group it is asked about."""
+
+    def check_group(answer: Any) -> None:
+        (found,) = answer.groups
+        if found.error_code not in accepted:
+            raise_for_code(found.error_code, getattr(found, "error_message", None), "")
+
+    answer = admin.ask_coordinator(group, api, values, version_max=version_max, check=check_group)
+    return answer.groups[0]
+
+
+def _consumer(answer: Any, node: BrokerNode) -> Group:
     members = tuple(
         Member(
             member.member_id,
@@ -190,7 +199,7 @@ def _consumer(answer: Any, node: Node) -> Group:
     )
 
 
-def _classic(answer: Any, node: Node) -> Group:
+def _classic(answer: Any, node: BrokerNode) -> Group:
     members = tuple(
         Member(
             member.member_id,

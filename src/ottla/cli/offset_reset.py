@@ -12,7 +12,8 @@ from ottla.cli.admin import Admin
 from ottla.cli.errors import ToolError
 from ottla.cli.group_admin import committed_offsets
 from ottla.cli.output import warn
-from ottla.cli.topic_metadata import EARLIEST, LATEST, Partition, TopicState, find_topics, offsets_or_fail
+from ottla.cli.topic_metadata import Partition, TopicState, find_topics, offsets_or_fail
+from ottla.client.cluster import EARLIEST, LATEST
 
 SCENARIOS = (
     "to_offset",

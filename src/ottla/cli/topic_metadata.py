@@ -10,15 +10,10 @@ from uuid import UUID
 
 from ottla.cli.admin import Admin
 from ottla.cli.errors import Refused, ToolError, check
+from ottla.client.cluster import OffsetAt
+from ottla.client.metadata import TopicInfo
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode
-
-EARLIEST = -2
-LATEST = -1
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-LATEST_TIERED = -5
-EARLIEST_PENDING_UPLOAD = -6
 
 
 class Partition(NamedTuple):
@@ -45,20 +40,14 @@ class TopicState(NamedTuple):
     partitions: tuple[PartitionState, ...]
 
 
-class Offset(NamedTuple):
-    offset: int
-    timestamp_ms: int
-    leader_epoch: int
-
-
 def list_topics(admin: Admin) -> dict[str, TopicState]:
     """All topics by name, in order."""
-    return _topics(admin, None)
+    return {name: _state(topic) for name, topic in admin.topics(None).items()}
 
 
 def find_topics(admin: Admin, names: Iterable[str]) -> dict[str, TopicState]:
     """Those of the names that exist."""
-    return _topics(admin, [{"name": name, "topic_id": None} for name in names])
+    return {name: _state(topic) for name, topic in admin.topics(list(names)).items()}
 
 
 def describe_topics(admin: Admin, names: Sequence[str], partitions_max: int = 2000) -> list[TopicState]:
@@ -111,7 +100,7 @@ def delete_topics(admin: Admin, names: Sequence[str]) -> None:
         {
             "topics": [{"name": name, "topic_id": None} for name in names],
             "topic_names": list(names),
-            "timeout": admin.api_timeout_ms,
+            "timeout": admin.request_timeout_ms,
         },
     )
     for result in answer.responses:
@@ -130,9 +119,9 @@ def matching(names: Iterable[str], expression: str) -> list[str]:
 
 def list_offsets(
     admin: Admin, wanted: Mapping[Partition, int], *, read_committed: bool = False
-) -> dict[Partition, Offset | Refused]:
-    """What each partition's leader says for a timestamp, or for one of the special ones above."""
-    found: dict[Partition, Offset | Refused] = {}
+) -> dict[Partition, OffsetAt | Refused]:
+    """What each partition's leader says for a timestamp, or for a negative number such as LATEST."""
+    found: dict[Partition, OffsetAt | Refused] = {}
     for leader, partitions in by_leader(admin, wanted).items():
         topics: dict[str, list[dict[str, int]]] = defaultdict(list)
         for partition in partitions:
@@ -145,7 +134,7 @@ def list_offsets(
                 "replica_id": -1,
                 "isolation_level": 1 if read_committed else 0,
                 "topics": [{"name": name, "partitions": items} for name, items in topics.items()],
-                "timeout": admin.api_timeout_ms,
+                "timeout": admin.request_timeout_ms,
             },
             node=leader,
         )
@@ -155,15 +144,15 @@ def list_offsets(
                 found[partition] = (
                     Refused(item.error_code, None, str(partition))
                     if item.error_code != ErrorCode.none
-                    else Offset(item.offset, item.timestamp, item.leader_epoch)
+                    else OffsetAt(item.offset, item.timestamp, item.leader_epoch)
                 )
     return {partition: found[partition] for partition in sorted(wanted) if partition in found}
 
 
 def offsets_or_fail(
     admin: Admin, wanted: Mapping[Partition, int], *, read_committed: bool = False
-) -> dict[Partition, Offset]:
-    offsets: dict[Partition, Offset] = {}
+) -> dict[Partition, OffsetAt]:
+    offsets: dict[Partition, OffsetAt] = {}
     for partition, found in list_offsets(admin, wanted, read_committed=read_committed).items():
         if isinstance(found, Refused):
             raise found
@@ -193,28 +182,9 @@ def _existing(topics: Mapping[str, TopicState], name: str) -> TopicState:
     return topics[name]
 
 
-def _topics(admin: Admin, wanted: list[dict[str, Any]] | None) -> dict[str, TopicState]:
-    answer = admin.ask(
-        ApiKey.METADATA,
-        {"topics": wanted, "allow_auto_topic_creation": False},
+def _state(topic: TopicInfo) -> TopicState:
+    partitions = tuple(
+        PartitionState(info.index, info.leader, info.replicas, info.isr, None, None)
+        for info in topic.partitions.values()
     )
-    topics: dict[str, TopicState] = {}
-    for topic in sorted(answer.topics, key=lambda topic: topic.name or ""):
-        if topic.error_code == ErrorCode.unknown_topic_or_partition:
-            continue
-        if topic.error_code not in {ErrorCode.none, ErrorCode.leader_not_available}:
-            raise Refused(topic.error_code, None, f"topic {topic.name}")
-        topics[topic.name] = TopicState(
-            topic.name,
-            topic.topic_id,
-            topic.is_internal,
-            tuple(
-                sorted(
-                    PartitionState(
-                        item.partition_index, item.leader_id, item.replica_nodes, item.isr_nodes, None, None
-                    )
-                    for item in topic.partitions
-                )
-            ),
-        )
-    return topics
+    return TopicState(topic.name, topic.id, topic.is_internal, partitions)

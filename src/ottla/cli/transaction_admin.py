@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from ottla.cli.admin import TRANSACTION, Admin
+from ottla.cli.admin import Admin
 from ottla.cli.errors import Refused, check
 from ottla.cli.topic_metadata import Partition, by_leader
+from ottla.client.cluster import TRANSACTION
+from ottla.client.errors import raise_for_code
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode
 
@@ -55,49 +57,38 @@ def list_transactions(
     if pattern:
         _require(admin, 2, "filter by a pattern of ids")
         filters["transactional_id_pattern"] = pattern
-    found: list[Listed] = []
-    for node in admin.nodes():
-
-        def attempt(node: int = node) -> Any:
-            answer = admin.ask(ApiKey.LIST_TRANSACTIONS, filters, node=node)
-            check(answer.error_code)
-            return answer
-
-        found += [
-            Listed(item.transactional_id, node, item.producer_id, item.transaction_state)
-            for item in admin.retried(attempt).transaction_states
-        ]
-    return found
+    return [
+        Listed(item.transactional_id, node, item.producer_id, item.transaction_state)
+        for node in admin.nodes()
+        for item in admin.ask(ApiKey.LIST_TRANSACTIONS, filters, node=node).transaction_states
+    ]
 
 
 def describe_transaction(admin: Admin, transactional_id: str) -> Transaction:
     """Refused with TRANSACTIONAL_ID_NOT_FOUND for one that its coordinator does not know."""
 
-    def attempt() -> Transaction:
-        node = admin.coordinator(transactional_id, TRANSACTION)
-        answer = admin.ask(
-            ApiKey.DESCRIBE_TRANSACTIONS, {"transactional_ids": [transactional_id]}, node=node
-        ).transaction_states[0]
-        if answer.error_code == ErrorCode.transactional_id_not_found:
-            raise Refused(answer.error_code, "the ID could not be found")
-        check(answer.error_code)
-        start_ms = _milliseconds(answer.transaction_start_time)
-        return Transaction(
-            node,
-            transactional_id,
-            answer.producer_id,
-            answer.producer_epoch,
-            answer.transaction_state,
-            answer.transaction_timeout // timedelta(milliseconds=1),
-            start_ms if start_ms >= 0 else None,
-            tuple(
-                sorted(
-                    Partition(topic.topic, number) for topic in answer.topics for number in topic.partitions
-                )
-            ),
-        )
+    def check_found(answer: Any) -> None:
+        code = answer.transaction_states[0].error_code
+        is_unknown = code == ErrorCode.transactional_id_not_found
+        raise_for_code(code, "the ID could not be found" if is_unknown else None, "")
 
-    return admin.retried(attempt)
+    wanted = {"transactional_ids": [transactional_id]}
+    answer = admin.ask_coordinator(
+        transactional_id, ApiKey.DESCRIBE_TRANSACTIONS, wanted, kind=TRANSACTION, check=check_found
+    ).transaction_states[0]
+    start_ms = _milliseconds(answer.transaction_start_time)
+    return Transaction(
+        admin.coordinator(transactional_id, TRANSACTION).id,
+        transactional_id,
+        answer.producer_id,
+        answer.producer_epoch,
+        answer.transaction_state,
+        answer.transaction_timeout // timedelta(milliseconds=1),
+        start_ms if start_ms >= 0 else None,
+        tuple(
+            sorted(Partition(topic.topic, number) for topic in answer.topics for number in topic.partitions)
+        ),
+    )
 
 
 def describe_producers(
@@ -152,16 +143,8 @@ def write_abort_marker(
 
 def fence(admin: Admin, transactional_id: str) -> None:
     """Whoever asks for the id anew ends what its last producer left open."""
-
-    def attempt() -> None:
-        answer = admin.ask(
-            ApiKey.INIT_PRODUCER_ID,
-            {"transactional_id": transactional_id, "transaction_timeout": admin.api_timeout_ms},
-            node=admin.coordinator(transactional_id, TRANSACTION),
-        )
-        check(answer.error_code)
-
-    admin.retried(attempt)
+    wanted = {"transactional_id": transactional_id, "transaction_timeout": admin.request_timeout_ms}
+    admin.ask_coordinator(transactional_id, ApiKey.INIT_PRODUCER_ID, wanted, kind=TRANSACTION)
 
 
 def _active(producer: Any) -> ActiveProducer:

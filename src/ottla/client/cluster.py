@@ -10,9 +10,24 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.client import fetch
 from ottla.client.connections import Connections, parse_addresses
-from ottla.client.errors import STALE_METADATA, ClusterUnreachable, error_for, is_retriable
-from ottla.client.metadata import NO_LEADER, ClusterInfo, PartitionInfo, TopicInfo, read_cluster, read_topic
-from ottla.client.peer import AuthenticationFailed, Peer, PeerLost
+from ottla.client.errors import (
+    STALE_METADATA,
+    ClusterUnreachable,
+    error_for,
+    is_retriable,
+    raise_for_code,
+)
+from ottla.client.metadata import (
+    NO_LEADER,
+    BrokerNode,
+    ClusterInfo,
+    PartitionInfo,
+    TopicInfo,
+    read_cluster,
+    read_topic,
+)
+from ottla.client.peer import Peer, PeerLost, PeerUnusable
+from ottla.client.timeouts import timeouts_from_properties
 from ottla.runtime.net import Network
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
@@ -25,11 +40,6 @@ TRANSACTION: Final = 1
 EARLIEST: Final = -2
 LATEST: Final = -1
 
-# Defaults of the settings of the same names.
-CONNECT_TIMEOUT_MS = 10_000  # socket.connection.setup.timeout.ms
-REQUEST_TIMEOUT_MS = 30_000  # request.timeout.ms
-API_TIMEOUT_MS = 60_000  # default.api.timeout.ms
-RETRY_BACKOFF_MS = 100  # retry.backoff.ms
 # A topic just created may not have reached every broker; one that stays unknown longer does not exist.
 UNKNOWN_TOPIC_SECONDS_MAX = 2.0
 
@@ -45,7 +55,7 @@ class ClusterClient:
     """`async with ClusterClient(network, "host:9092", properties) as cluster: …`
 
     `properties` have Kafka's names. All methods may be called by many tasks at once. They raise KafkaError
-    with what was asked in its text, ClusterUnreachable, or AuthenticationFailed.
+    with what was asked in its text, ClusterUnreachable, or PeerUnusable.
     """
 
     def __init__(
@@ -53,13 +63,8 @@ class ClusterClient:
     ) -> None:
         properties = properties or {}
         self._bootstrap = parse_addresses(bootstrap)
-        self._connect_timeout_s = _seconds(
-            properties, "socket.connection.setup.timeout.ms", CONNECT_TIMEOUT_MS
-        )
-        self._request_timeout_s = _seconds(properties, "request.timeout.ms", REQUEST_TIMEOUT_MS)
-        self._api_timeout_s = _seconds(properties, "default.api.timeout.ms", API_TIMEOUT_MS)
-        self._backoff_s = _seconds(properties, "retry.backoff.ms", RETRY_BACKOFF_MS)
-        self._connections = Connections(network, properties, self._connect_timeout_s)
+        self.timeouts = timeouts_from_properties(properties)
+        self._connections = Connections(network, properties, self.timeouts.connect_s)
         self._cluster = ClusterInfo(None, -1, {})
         self._topics: dict[str, TopicInfo] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
@@ -114,13 +119,7 @@ class ClusterClient:
     # Whom to ask: one attempt each, to be used within `retried` or as `find` of `ask`
 
     async def node(self, node_id: int) -> Peer:
-        broker = self._cluster.brokers.get(node_id)
-        if broker is None or self._is_stale:
-            await self._refresh([])
-            broker = self._cluster.brokers.get(node_id)
-        if broker is None:
-            known = ", ".join(map(str, self._cluster.brokers))
-            raise error_for(ErrorCode.broker_not_available, f"brokers are {known}", f"broker {node_id}")
+        broker = await self._broker(node_id)
         return await self._connections.peer(broker.host, broker.port)
 
     async def any_node(self) -> Peer:
@@ -136,17 +135,19 @@ class ClusterClient:
         return await self.node(self._cluster.controller_id)
 
     async def coordinator(self, kind: int, key: str) -> Peer:
-        """The broker that looks after a group or a transactional id."""
+        return await self.node((await self.coordinating_broker(kind, key)).id)
+
+    async def coordinating_broker(self, kind: int, key: str) -> BrokerNode:
+        """The one that looks after a group or a transactional id."""
         known = self._coordinators.get((kind, key))
         if known is None:
             peer = await self.any_node()
             values = {"key_type": kind, "coordinator_keys": [key]}
             answer = await self._bounded(peer, peer.ask(ApiKey.FIND_COORDINATOR, values))
             found = answer.coordinators[0]
-            if found.error_code != ErrorCode.none:
-                raise error_for(found.error_code, found.error_message, f"coordinator of {key}")
+            raise_for_code(found.error_code, found.error_message, f"coordinator of {key}")
             known = self._coordinators[kind, key] = found.node_id
-        return await self.node(known)
+        return await self._broker(known)
 
     # Asking
 
@@ -158,12 +159,12 @@ class ClusterClient:
         *,
         version_max: int | None = None,
         check: Callable[[Any], None] | None = None,
-        timeout_ms: int | None = None,
+        about: str | None = None,
     ) -> Any:
         """The answer of one broker: an id, any (None), or the one that `find` returns on each attempt.
 
-        An error code of the whole answer is raised. `check` may raise those inside it (see `error_for`);
-        whatever is retriable is asked again.
+        An error code of the whole answer is raised, as one about the API unless `about` says something else.
+        `check` may raise those inside the answer (`raise_for_code`); whatever is retriable is asked again.
         """
 
         async def attempt() -> Any:
@@ -173,13 +174,13 @@ class ClusterClient:
                 peer = await (self.node(find) if isinstance(find, int) else find())
             answer = await self._bounded(peer, peer.ask(api_key, values, version_max=version_max))
             code = getattr(answer, "error_code", ErrorCode.none)
-            if code != ErrorCode.none:
-                raise error_for(code, getattr(answer, "error_message", None), api_key.name)
+            message = getattr(answer, "error_message", None)
+            raise_for_code(code, message, api_key.name if about is None else about)
             if check is not None:
                 check(answer)
             return answer
 
-        return await self.retried(attempt, timeout_ms=timeout_ms)
+        return await self.retried(attempt)
 
     async def ask_controller(
         self, api_key: ApiKey, values: Mapping[str, Any], check: Callable[[Any], None] | None = None
@@ -195,19 +196,23 @@ class ClusterClient:
         check: Callable[[Any], None] | None = None,
         *,
         version_max: int | None = None,
+        about: str | None = None,
     ) -> Any:
         return await self.ask(
-            lambda: self.coordinator(kind, key), api_key, values, check=check, version_max=version_max
+            lambda: self.coordinator(kind, key),
+            api_key,
+            values,
+            check=check,
+            version_max=version_max,
+            about=about,
         )
 
-    async def retried(self, attempt: Callable[[], Awaitable[T]], *, timeout_ms: int | None = None) -> T:
-        """Again while the error is one that passes, until `default.api.timeout.ms` or `timeout_ms`."""
+    async def retried(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Again while the error is one that passes, until `default.api.timeout.ms`."""
         now = asyncio.get_running_loop().time
         started = now()
-        timeout_s = self._api_timeout_s if timeout_ms is None else timeout_ms / 1000
+        timeout_s = self.timeouts.api_s
         while True:
-            # Addresses that never worked are more likely wrong than down.
-            reachable_s = timeout_s if self._cluster.brokers else min(timeout_s, self._connect_timeout_s)
             try:
                 return await attempt()
             except UnknownTopicOrPartition:
@@ -219,16 +224,19 @@ class ClusterClient:
                     raise
                 if error.code in STALE_METADATA:
                     self._forget()
-            except AuthenticationFailed:
+            except PeerUnusable:
                 raise
-            except ClusterUnreachable:
-                if now() - started > reachable_s:
+            except ClusterUnreachable as error:
+                # Addresses that never worked are more likely wrong than down.
+                is_down = self._connections.have_reached(error.failures)
+                if now() - started > (timeout_s if is_down else min(timeout_s, self.timeouts.connect_s)):
                     raise
-            except (OSError, PeerLost) as error:
-                if now() - started > reachable_s:
-                    raise ClusterUnreachable(f"gave up after {now() - started:.0f} s: {error}") from error
                 self._forget()
-            await asyncio.sleep(self._backoff_s)
+            except PeerLost as error:
+                if now() - started > timeout_s:
+                    raise ClusterUnreachable(f"gave up after {now() - started:.0f} s: {error}", {}) from error
+                self._forget()
+            await asyncio.sleep(self.timeouts.backoff_s)
 
     # Reading
 
@@ -251,9 +259,8 @@ class ClusterClient:
                     raise answer
                 for topic in answer.topics:
                     for row in topic.partitions:
-                        if row.error_code != ErrorCode.none:
-                            about = f"offset of {topic.name}-{row.partition_index}"
-                            raise error_for(row.error_code, None, about)
+                        about = f"offset of {topic.name}-{row.partition_index}"
+                        raise_for_code(row.error_code, None, about)
                         at = OffsetAt(row.offset, row.timestamp, row.leader_epoch)
                         found[topic.name, row.partition_index] = at
 
@@ -308,7 +315,7 @@ class ClusterClient:
                 wanted = by_leader.setdefault(info.leader, {}).setdefault(topic, [])
                 wanted.append(fetch.FetchFrom(partition, offset, info.leader_epoch))
             peers = [(await self.node(node_id), topics) for node_id, topics in by_leader.items()]
-        except (KafkaError, OSError, PeerLost, ClusterUnreachable):
+        except (KafkaError, PeerLost, ClusterUnreachable):
             await asyncio.sleep(max_wait_ms / 1000)
             return
         bodies = [
@@ -329,7 +336,7 @@ class ClusterClient:
             asyncio.ensure_future(peer.ask_raw(ApiKey.FETCH, fetch.VERSION, [body])) for peer, body in bodies
         ]
         try:
-            await asyncio.wait(waits, timeout=self._request_timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waits, timeout=self.timeouts.request_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
@@ -341,11 +348,22 @@ class ClusterClient:
         values = {
             "replica_id": -1,
             "isolation_level": int(read_committed),
-            "timeout": int(self._request_timeout_s * 1000),
+            "timeout": self.timeouts.request_ms,
             "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],
         }
         peer = await self.node(node_id)
         return await self._bounded(peer, peer.ask(ApiKey.LIST_OFFSETS, values))
+
+    async def _broker(self, node_id: int) -> BrokerNode:
+        broker = self._cluster.brokers.get(node_id)
+        if broker is None or self._is_stale:
+            await self._refresh([])
+            broker = self._cluster.brokers.get(node_id)
+        if broker is None:
+            known = list(self._cluster.brokers)
+            message = f"broker {node_id} is not part of the cluster; brokers are {known}"
+            raise error_for(ErrorCode.broker_not_available, message, "")
+        return broker
 
     async def _refresh(self, topics: list[str] | None) -> None:
         """None: all topics there are."""
@@ -367,11 +385,11 @@ class ClusterClient:
 
     async def _bounded(self, peer: Peer, request: Awaitable[T]) -> T:
         try:
-            async with asyncio.timeout(self._request_timeout_s):
+            async with asyncio.timeout(self.timeouts.request_s):
                 return await request
         except TimeoutError:
             self._connections.drop(peer)
-            limit = f"request.timeout.ms={self._request_timeout_s * 1000:.0f}"
+            limit = f"request.timeout.ms={self.timeouts.request_ms}"
             raise PeerLost(f"{peer.address}: no answer within {limit}") from None
 
     def _forget(self) -> None:
@@ -379,10 +397,3 @@ class ClusterClient:
         self._is_stale = True
         self._topics.clear()
         self._coordinators.clear()
-
-
-def _seconds(properties: Mapping[str, str], name: str, default_ms: int) -> float:
-    value = properties.get(name, str(default_ms))
-    if not value.isdecimal():
-        raise ValueError(f"{name}={value} is not a number of milliseconds")
-    return int(value) / 1000

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 from collections.abc import Iterable, Mapping, Sequence
 
 from ottla import __version__
 from ottla.client.errors import ClusterUnreachable
-from ottla.client.peer import AuthenticationFailed, Peer, PeerLost
+from ottla.client.frames import CLOSED
+from ottla.client.peer import Peer, PeerLost, PeerUnusable
 from ottla.client.security import security_from_properties
 from ottla.runtime.net import Network
 
 DEFAULT_PORT = 9092
 
 
-def parse_addresses(bootstrap: str | Iterable[str]) -> list[tuple[str, int]]:
-    """`host:port` each, comma-separated; the port may be left out, IPv6 stands in brackets."""
+def parse_addresses(
+    bootstrap: str | Iterable[str], default_port: int | None = DEFAULT_PORT
+) -> list[tuple[str, int]]:
+    """`host:port` each, comma-separated; IPv6 stands in brackets, a listener's name may stand in front."""
     parts = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
     addresses = []
     for part in (part.strip() for part in parts):
@@ -24,8 +29,8 @@ def parse_addresses(bootstrap: str | Iterable[str]) -> list[tuple[str, int]]:
         text = part.partition("://")[2] or part
         host, separator, port = text.rpartition(":")
         if not separator or text.endswith("]"):
-            host, port = text, str(DEFAULT_PORT)
-        if not port.isdecimal() or not 0 < int(port) < 65536:
+            host, port = text, str(default_port)
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise ValueError(f"bootstrap.servers: {part!r} is not host:port")
         addresses.append((host.strip("[]"), int(port)))
     if not addresses:
@@ -40,10 +45,11 @@ class Connections:
         self._client_id = properties.get("client.id", "ottla")
         self._connect_timeout_s = connect_timeout_s
         self._peers: dict[tuple[str, int], Peer] = {}
+        self._reached: set[str] = set()
         self._locks: dict[tuple[str, int], asyncio.Lock] = {}
 
     async def peer(self, host: str, port: int) -> Peer:
-        """OSError or PeerLost when the broker cannot be had."""
+        """ClusterUnreachable when the broker cannot be had, PeerUnusable when it is not worth another try."""
         address = (host, port)
         if (peer := self._usable(address)) is not None:
             return peer
@@ -51,19 +57,9 @@ class Connections:
         async with self._locks.setdefault(address, asyncio.Lock()):
             if (peer := self._usable(address)) is not None:
                 return peer
-            try:
-                async with asyncio.timeout(self._connect_timeout_s):
-                    peer = await Peer.connect(
-                        self._network,
-                        host,
-                        port,
-                        client_id=self._client_id,
-                        software_version=__version__,
-                        security=self._security,
-                    )
-            except TimeoutError:
-                raise PeerLost(f"{host}:{port}: no answer within {self._connect_timeout_s:g} s") from None
+            peer = await self._connect(host, port)
             self._peers[address] = peer
+            self._reached.add(peer.address)
             return peer
 
     async def any_peer(self, addresses: Sequence[tuple[str, int]]) -> Peer:
@@ -75,15 +71,13 @@ class Connections:
         for host, port in addresses:
             try:
                 return await self.peer(host, port)
-            except AuthenticationFailed:
-                raise
-            except (OSError, PeerLost) as error:
-                failures[f"{host}:{port}"] = str(error).removeprefix(f"{host}:{port}: ")
-        tried = "; ".join(f"{address} ({reason})" for address, reason in failures.items())
-        raise ClusterUnreachable(
-            f"no broker can be reached: {tried}. Check bootstrap.servers, and that security.protocol is the "
-            "one of that listener"
-        )
+            except ClusterUnreachable as error:
+                failures.update(error.failures)
+        raise _unreachable(failures)
+
+    def have_reached(self, addresses: Iterable[str]) -> bool:
+        """Whether one of them was ever connected to."""
+        return not self._reached.isdisjoint(addresses)
 
     def drop(self, peer: Peer) -> None:
         """A broker that leaves a request unanswered is not asked again over the same connection."""
@@ -94,6 +88,36 @@ class Connections:
             peer.close()
         self._peers.clear()
 
+    async def _connect(self, host: str, port: int) -> Peer:
+        address = f"{host}:{port}"
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                return await Peer.connect(
+                    self._network,
+                    host,
+                    port,
+                    client_id=self._client_id,
+                    software_version=__version__,
+                    security=self._security,
+                )
+        except PeerUnusable:
+            raise
+        except TimeoutError:
+            reason = "no answer"
+        except PeerLost as error:
+            lost = str(error).removeprefix(f"{address}: ")
+            reason = f"{lost}; security.protocol may not be the one of that listener"
+        except ssl.SSLEOFError:
+            # A broker that is ending does this to handshakes, too.
+            reason = CLOSED
+        except ssl.SSLError as error:
+            raise PeerUnusable(f"{address}: TLS failed: {error.reason or error}") from None
+        except OSError as error:
+            # Numbers of failed look-ups of names are negative and not the system's.
+            number = error.errno or 0
+            reason = os.strerror(number) if number > 0 else error.strerror or str(error) or CLOSED
+        raise _unreachable({address: reason})
+
     def _usable(self, address: tuple[str, int]) -> Peer | None:
         peer = self._peers.get(address)
         if peer is None or peer.is_lost:
@@ -103,3 +127,8 @@ class Connections:
             peer.close_when_idle()
             return None
         return peer
+
+
+def _unreachable(failures: Mapping[str, str]) -> ClusterUnreachable:
+    tried = "; ".join(f"{address} ({reason})" for address, reason in failures.items())
+    return ClusterUnreachable(f"no broker can be reached: {tried}. Check bootstrap.servers", failures)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -28,6 +29,11 @@ STALE_METADATA = frozenset(
 class ClusterUnreachable(Exception):
     """None of the brokers could be reached; the text names them and what each one failed with."""
 
+    def __init__(self, text: str, failures: Mapping[str, str]) -> None:
+        super().__init__(text)
+        self.failures = failures
+        """What became of the last attempt, by address."""
+
 
 def is_retriable(code: ErrorCode) -> bool:
     return code != ErrorCode.none and code.retriable
@@ -44,4 +50,9 @@ def _error_type(code: ErrorCode) -> type[KafkaError]:
 
 def error_for(code: ErrorCode, message: str | None, about: str) -> KafkaError:
     """`about` says what was asked, so that the text makes sense far from here."""
-    return _error_type(code)(f"{about}: {code.name.upper()}" + (f": {message}" if message else ""))
+    return _error_type(code)(message or "", about=about)
+
+
+def raise_for_code(code: ErrorCode, message: str | None, about: str) -> None:
+    if code != ErrorCode.none:
+        raise error_for(code, message, about)

@@ -10,6 +10,8 @@ from typing import cast
 # What a request may ask of our memory; the first bytes of another protocol read as far more.
 ANSWER_BYTES_MAX = 512 * 1024 * 1024
 SCRATCH_BYTES = 64 * 1024
+CLOSED = "closed the connection"
+NOT_KAFKA = "does not answer as a Kafka broker would"
 
 _LENGTH = struct.Struct(">i")
 
@@ -65,7 +67,7 @@ class Frames(asyncio.BufferedProtocol):
         self._end = left
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._on_end(str(exc) if exc is not None else "closed the connection")
+        self._on_end(str(exc) if exc is not None else CLOSED)
 
     def _move_out(self, at: int, length: int) -> None:
         arrived = self._end - at
@@ -74,6 +76,6 @@ class Frames(asyncio.BufferedProtocol):
         self._end = arrived
 
     def _refuse(self) -> None:
-        self._on_end("does not answer as a Kafka broker would")
+        self._on_end(NOT_KAFKA)
         if self._transport is not None:
             self._transport.abort()

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from ottla.client.frames import Frames
+from ottla.client.frames import NOT_KAFKA, Frames
 from ottla.client.messages import AskCodec, ask_codec, versions_known
 from ottla.client.security import PLAINTEXT, Security
 from ottla.runtime.disk import ReadableBuffer
@@ -33,8 +33,12 @@ class PeerLost(Exception):
     """The connection ended, or what came over it is not the protocol. The text names the address."""
 
 
-class AuthenticationFailed(PeerLost):
-    """The broker does not accept who we say we are; trying again with the same credentials is no use."""
+class PeerUnusable(PeerLost):
+    """Who listens there is no broker, or is not to be trusted; trying again would end the same way."""
+
+
+class AuthenticationFailed(PeerUnusable):
+    """The broker does not accept who we say we are."""
 
 
 class Peer:
@@ -74,8 +78,11 @@ class Peer:
             await peer._learn_versions()
             if security.mechanism is not None:
                 await peer._authenticate(security)
-        except BaseException:
+        except BaseException as error:
             peer.close()
+            if peer._lost == NOT_KAFKA:
+                hint = "is security.protocol the one of that listener?"
+                raise PeerUnusable(f"{error}; {hint}") from None
             raise
         return peer
 

@@ -18,9 +18,14 @@ class KafkaError(Exception):
 
     code: ClassVar[ErrorCode] = ErrorCode.unknown_server_error
 
-    def __init__(self, message: str = "") -> None:
-        super().__init__(message or self.code.name)
+    def __init__(self, message: str = "", *, about: str = "") -> None:
+        """`about` says what was asked: an error read from an answer makes no sense without it."""
+        text = message or self.code.name
+        if about:
+            text = f"{about}: {self.code.name.upper()}" + (f": {message}" if message else "")
+        super().__init__(text)
         self.message = message
+        self.about = about
 
 
 class CorruptMessage(KafkaError):

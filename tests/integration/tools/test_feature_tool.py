@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.cli.admin import Admin
+from ottla.cli.errors import Refused
 from ottla.testing import InProcessBroker
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode
@@ -82,7 +83,8 @@ def test_older_clients_are_told_of_each_feature(broker: InProcessBroker) -> None
     try:
         asked = {"feature_updates": updates, "validate_only": True}
         answer = admin.ask(ApiKey.UPDATE_FEATURES, asked, version_max=1)
-        twice = admin.ask(ApiKey.UPDATE_FEATURES, {"feature_updates": updates[:1] * 2})
+        with pytest.raises(Refused) as twice:
+            admin.ask(ApiKey.UPDATE_FEATURES, {"feature_updates": updates[:1] * 2})
     finally:
         admin.close()
     assert answer.error_code == ErrorCode.none
@@ -90,4 +92,4 @@ def test_older_clients_are_told_of_each_feature(broker: InProcessBroker) -> None
         ("group.version", ErrorCode.invalid_update_version),
         ("transaction.version", ErrorCode.invalid_update_version),
     ]
-    assert twice.error_code == ErrorCode.invalid_request
+    assert twice.value.code == ErrorCode.invalid_request

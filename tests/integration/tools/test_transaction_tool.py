@@ -115,7 +115,8 @@ def test_transactions_are_printed_and_dumped(tool: Any, tmp_path: Path) -> None:
 def stable_end(tool: Any, broker: InProcessBroker, topic: str) -> int:
     """Up to where those read who want committed records only."""
     from ottla.cli.admin import Admin
-    from ottla.cli.topic_metadata import LATEST, offsets_or_fail
+    from ottla.cli.topic_metadata import offsets_or_fail
+    from ottla.client.cluster import LATEST
 
     admin = Admin(broker.bootstrap_servers, {}, "test")
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli.admin import addresses
+from ottla.cli.admin import check_addresses
 from ottla.cli.clients import translated
 from ottla.cli.errors import ToolError
 from ottla.cli.lines import LineReader, LineRecord
@@ -78,10 +78,10 @@ def test_stores_of_java_clients_are_translated() -> None:
 
 
 def test_addresses() -> None:
-    assert addresses("a:1,[::1]:2") == [("a", 1), ("::1", 2)]
+    check_addresses("a:1,[::1]:2,PLAINTEXT://b:3")
     for text in ("a", "a:", ":1", "a:99999", "a:x"):
         with pytest.raises(ToolError, match="must be host:port"):
-            addresses(text)
+            check_addresses(text)
 
 
 def test_pairs() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.cli.errors import Refused, ToolError
 from ottla.cli.output import Table, show
+from ottla.cli.properties import merged
 from ottla.cli.tool import COMMAND_CONFIG, EITHER_SERVER, Option, Tool
 
 if TYPE_CHECKING:
@@ -39,9 +40,10 @@ def run(given: argparse.Namespace) -> int:
         raise ToolError(f"--{actions[0].replace('_', '-')} needs --group or --all-groups")
     if given.describe and sum((given.members, given.offsets, given.state is not None)) > 1:
         raise ToolError("--describe takes at most one of --members, --offsets and --state")
-    with cluster(given) as admin:
-        if given.timeout is not None:
-            admin.api_timeout_ms = given.timeout
+    properties = merged("command-config", given.command_config)
+    if given.timeout is not None:
+        properties["default.api.timeout.ms"] = str(given.timeout)
+    with cluster(given, properties) as admin:
         return _RUN[actions[0]](given, admin)
 
 
@@ -123,7 +125,8 @@ def _watch(given: argparse.Namespace, admin: Admin, describe: Callable[..., tupl
 
 def _offsets(given: argparse.Namespace, admin: Admin, name: str) -> tuple[Table, str]:
     from ottla.cli.group_admin import committed_offsets, describe_group
-    from ottla.cli.topic_metadata import LATEST, list_offsets, list_topics
+    from ottla.cli.topic_metadata import list_offsets, list_topics
+    from ottla.client.cluster import LATEST
 
     group = describe_group(admin, name)
     committed = committed_offsets(admin, name)

@@ -34,7 +34,7 @@ def run(given: argparse.Namespace) -> int:
                 ApiKey.DELETE_RECORDS,
                 {
                     "topics": [{"name": name, "partitions": items} for name, items in topics.items()],
-                    "timeout": admin.api_timeout_ms,
+                    "timeout": admin.request_timeout_ms,
                 },
                 node=leader,
             )

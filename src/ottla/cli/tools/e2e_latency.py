@@ -30,7 +30,8 @@ def run(given: argparse.Namespace) -> int:
     from ottla.cli import clients
     from ottla.cli.admin import cluster
     from ottla.cli.latencies import percentile
-    from ottla.cli.topic_metadata import LATEST, Partition, find_topics, offsets_or_fail
+    from ottla.cli.topic_metadata import Partition, find_topics, offsets_or_fail
+    from ottla.client.cluster import LATEST
 
     _take_positional(given)
     base = {**properties.merged("", given.command_config), "bootstrap.servers": given.bootstrap_server}
@@ -89,7 +90,7 @@ def _create(given: argparse.Namespace, admin: Admin) -> None:
     topic = {"name": given.topic, "num_partitions": _PARTITIONS, "replication_factor": _FACTOR}
     answer = admin.ask(
         ApiKey.CREATE_TOPICS,
-        {"topics": [{**topic, "assignments": [], "configs": []}], "timeout": admin.api_timeout_ms},
+        {"topics": [{**topic, "assignments": [], "configs": []}], "timeout": admin.request_timeout_ms},
     )
     check(answer.topics[0].error_code, answer.topics[0].error_message, given.topic)
 

@@ -70,7 +70,7 @@ def _describe(given: argparse.Namespace, admin: Admin) -> None:
 
 
 def _update(given: argparse.Namespace, admin: Admin) -> None:
-    from ottla.cli.errors import Refused, check
+    from ottla.cli.errors import Refused
     from ottla.wire.api import ApiKey
 
     levels = _levels(given, admin)
@@ -81,10 +81,10 @@ def _update(given: argparse.Namespace, admin: Admin) -> None:
         kind = _UNSAFE_DOWNGRADE if given.unsafe else _SAFE_DOWNGRADE
     problem: str | None = None
     try:
-        answer = admin.ask(
+        admin.ask(
             ApiKey.UPDATE_FEATURES,
             {
-                "timeout": admin.api_timeout_ms,
+                "timeout": admin.request_timeout_ms,
                 "feature_updates": [
                     {"feature": name, "max_version_level": level, "upgrade_type": kind}
                     for name, level in levels.items()
@@ -92,7 +92,6 @@ def _update(given: argparse.Namespace, admin: Admin) -> None:
                 "validate_only": given.dry_run,
             },
         )
-        check(answer.error_code, answer.error_message)
     except Refused as error:
         problem = error.reason
     show(

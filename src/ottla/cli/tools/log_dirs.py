@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from ottla.cli.errors import ToolError, check, code_name
+from ottla.cli.errors import ToolError, code_name
 from ottla.cli.output import Table, show
 from ottla.cli.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
 
@@ -34,8 +34,9 @@ def run(given: argparse.Namespace) -> int:
             )
         asked = [broker for broker in present if not wanted_brokers or broker in wanted_brokers]
         for broker in asked:
-            answer = admin.ask(ApiKey.DESCRIBE_LOG_DIRS, {"topics": None}, node=broker)
-            check(answer.error_code, None, f"broker {broker}")
+            answer = admin.ask(
+                ApiKey.DESCRIBE_LOG_DIRS, {"topics": None}, node=broker, about=f"broker {broker}"
+            )
             directories = []
             for result in answer.results:
                 partitions = [

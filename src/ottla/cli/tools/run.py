@@ -31,6 +31,7 @@ def run(given: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         raise ToolError(f"needs the package {error.name}: pip install 'ottla[spark]'") from None
     from ottla.client.errors import ClusterUnreachable
+    from ottla.client.peer import PeerUnusable
     from ottla.streams.errors import StreamsError
     from ottla.wire.errors import KafkaError
 
@@ -53,7 +54,14 @@ def run(given: argparse.Namespace) -> int:
                 _tell(given, f"tables: {cleanup.enter_context(_tables(given.http, applications))}/tables")
             failure = _watch(given, applications, stopped)
             _tell(given, "stopping …")
-    except (StreamsError, KafkaError, ClusterUnreachable, SparkMissing, JavaMissing) as error:
+    except (
+        StreamsError,
+        KafkaError,
+        ClusterUnreachable,
+        PeerUnusable,
+        SparkMissing,
+        JavaMissing,
+    ) as error:
         raise ToolError(str(error)) from None
     if failure is not None:
         raise ToolError(f"{failure}\nprogress is kept: start it again to go on from there")

@@ -112,7 +112,7 @@ def _create(given: argparse.Namespace, admin: Admin) -> None:
                     "configs": [{"name": name, "value": value} for name, value in configs.items()],
                 }
             ],
-            "timeout": admin.api_timeout_ms,
+            "timeout": admin.request_timeout_ms,
         },
     )
     (result,) = answer.topics
@@ -154,7 +154,7 @@ def _alter(given: argparse.Namespace, admin: Admin) -> None:
                 }
                 for name in names
             ],
-            "timeout": admin.api_timeout_ms,
+            "timeout": admin.request_timeout_ms,
         },
     )
     for result in answer.results:
