@@ -11,6 +11,7 @@ from tests.spark.test_streams import Row, Running, by_driver, last
 from tests.spark.topics import Cluster
 
 from ottla.streams import Materialized, StreamsBuilder, TimeWindows, Topology
+from ottla.streams.spark_slots import slot_of
 from ottla.testing.in_process import InProcessBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -43,6 +44,13 @@ def rows(first: int, end: int, step: int, stamp: int) -> list[Row]:
     return [
         ("words", f"key-{n:05d}", f"{stamp}-{n * 7919 % 1000:030d}", stamp) for n in range(first, end, step)
     ]
+
+
+def test_partitions_are_dealt_to_spark_s_tasks_in_turn(spark: Any) -> None:
+    slots = [slot_of(partition) for partition in range(8)]
+    frame = spark.createDataFrame([(slot,) for slot in slots], "slot bigint")
+    dealt = frame.selectExpr("pmod(hash(slot), 4) AS task").collect()
+    assert [row.task for row in dealt] == [0, 1, 2, 3, 0, 1, 2, 3]
 
 
 def test_state_grows_over_pages_and_survives_a_crash(

@@ -23,8 +23,9 @@ from ottla.streams.spark_columns import (
     refuse_columns,
     without_head,
 )
+from ottla.streams.spark_packets import PACKETS, RESULT_PACKETS, PackStage, unpack_results
 from ottla.streams.spark_plan import Aggregation, Kind, Query, results_topic
-from ottla.streams.spark_rows import INPUT_SCHEMA, OUTPUT_SCHEMA
+from ottla.streams.spark_rows import AGGREGATED_SCHEMA, OUTPUT_SCHEMA
 from ottla.streams.spark_tasks import StatelessStage, TaskProcessor, TaskSettings
 
 if TYPE_CHECKING:
@@ -92,12 +93,16 @@ class QueryBuilder:
         )
 
     def _subscribe(self, kind: str, topics: str, begin: str) -> DataFrame:
+        from pyspark.sql import functions
+
         reader = (
             self._session.readStream.format("ottla").option(kind, topics).option("startingOffsets", begin)
         )
         for name, value in self._source_options.items():
             reader = reader.option(name, value)
-        return reader.option("includeHeaders", "true").load()
+        # To hand a column of null lists to Python, Spark goes through all rows again for each row.
+        records = reader.option("includeHeaders", "true").load()
+        return records.withColumn("headers", functions.expr("coalesce(headers, array())"))
 
     def _stateless(self, plan: Plan) -> DataFrame:
         heads = column_heads(plan)
@@ -109,18 +114,19 @@ class QueryBuilder:
         frame, rest = self._behind_columns(plan, heads)
         return frame.mapInArrow(StatelessStage(rest, self._settings), OUTPUT_SCHEMA)
 
-    def _shuffled(self, part: Plan, tasks: int, *, by_key_only: bool) -> DataFrame:
-        """The output of a stateless part as rows for tasks; for Spark's own aggregation the task does not
-        matter."""
+    def _shuffled(self, number: int, part: Plan, tasks: int, *, by_key_only: bool) -> DataFrame:
+        """The output of a stateless part as packets for tasks, or as rows for Spark's own aggregation."""
         heads = column_heads(part)
         native = [(head, sink) for head in heads if head.nodes and (sink := ends_at(part, head)) is not None]
         if by_key_only and len(native) == len(heads):
             frames = [
-                _task_rows(apply_columns(head, self._read([head.source])), sink) for head, sink in native
+                _aggregated_rows(apply_columns(head, self._read([head.source])), sink)
+                for head, sink in native
             ]
             return _union(frames)
         frame, rest = self._behind_columns(part, heads)
-        return frame.mapInArrow(StatelessStage(rest, self._settings, tasks), INPUT_SCHEMA)
+        stage = StatelessStage(rest, self._settings, tasks, by_key_only=by_key_only, number=number)
+        return frame.mapInArrow(stage, AGGREGATED_SCHEMA if by_key_only else PACKETS)
 
     def _behind_columns(self, plan: Plan, heads: list[ColumnHead]) -> tuple[DataFrame, Plan]:
         """Records after the expressions right behind sources, and the plan of what is left to do."""
@@ -140,25 +146,20 @@ class QueryBuilder:
         return _union(frames), plan
 
     def _inputs(self, query: Query) -> DataFrame:
-        """Everything a stateful query works on, as rows for tasks."""
+        """Everything a stateful query works on: packets for tasks, or rows for Spark's own aggregation."""
         tasks = task_count(query.plan, self._settings.partition_counts)
         by_key_only = query.kind is Kind.AGGREGATION
-        frames = [self._shuffled(part, tasks, by_key_only=by_key_only) for part in query.upstream]
+        frames = [
+            self._shuffled(number, part, tasks, by_key_only=by_key_only)
+            for number, part in enumerate(query.upstream)
+        ]
         own = [source for source in query.plan.sources() if not set(source.topics) & query.shuffled_topics]
         if own:
+            records = self._read(own)
             frames.append(
-                self._read(own).selectExpr(
-                    "topic",
-                    "partition AS task",
-                    "offset",
-                    "CAST(0 AS BIGINT) AS sequence",
-                    "unix_millis(timestamp) AS timestamp_ms",
-                    "key",
-                    "value",
-                    "headers",
-                    "topic AS origin_topic",
-                    "partition AS origin_partition",
-                )
+                records.selectExpr("unix_millis(timestamp) AS timestamp_ms", "key", "value")
+                if by_key_only
+                else records.mapInArrow(PackStage(), PACKETS)
             )
         return _union(frames)
 
@@ -169,19 +170,12 @@ class QueryBuilder:
             for node in query.plan.nodes.values()
         )
         processor = TaskProcessor(query.plan, self._settings, with_timers=timers)
-        rows = (
+        packets = (
             self._inputs(query)
-            .groupBy("task")
-            .transformWithState(
-                processor,
-                OUTPUT_SCHEMA.replace("timestamp timestamp", "timestamp_ms bigint"),
-                "Update",
-                "ProcessingTime" if timers else "None",
-            )
+            .groupBy("slot")
+            .transformWithState(processor, RESULT_PACKETS, "Update", "ProcessingTime" if timers else "None")
         )
-        return rows.selectExpr(
-            "topic", "key", "value", "headers", "partition", "timestamp_millis(timestamp_ms) AS timestamp"
-        )
+        return packets.mapInArrow(unpack_results, OUTPUT_SCHEMA)
 
     def _aggregation(self, query: Query, aggregation: Aggregation) -> DataFrame:
         from pyspark.sql import functions
@@ -212,7 +206,7 @@ class QueryBuilder:
             f"explode(array({names})) AS topic",
             "key",
             "value",
-            "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
+            "CAST(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
             "CAST(NULL AS INT) AS partition",
             "timestamp_millis(timestamp_ms) AS timestamp",
         )
@@ -247,18 +241,11 @@ def _sink_rows(typed: DataFrame, sink: SinkNode) -> DataFrame:
     )
 
 
-def _task_rows(typed: DataFrame, sink: SinkNode) -> DataFrame:
+def _aggregated_rows(typed: DataFrame, sink: SinkNode) -> DataFrame:
     return typed.selectExpr(
-        f"'{sink.topic}' AS topic",
-        "CAST(0 AS INT) AS task",
-        "offset",
-        "CAST(0 AS BIGINT) AS sequence",
         "unix_millis(timestamp) AS timestamp_ms",
         f"{encode(sink.key, 'key')} AS key",
         f"{encode(sink.value, 'value')} AS value",
-        "headers",
-        "topic AS origin_topic",
-        "partition AS origin_partition",
     )
 
 

@@ -1,106 +1,61 @@
-"""Rows in Spark's workers: records as they come from topics, go to tasks, and leave for the sink."""
+"""Rows in Spark's workers: records as they come from topics, and leave for an aggregation or the sink."""
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import Row
 
-from ottla.records.murmur import key_partitions
 from ottla.streams.records import Headers, InputRecord, Origin, OutputRecord
 
-HEADERS = "headers array<struct<key:string,value:binary>>"
-# Rows on their way into tasks. ``sequence`` orders rows made from one record.
-INPUT_SCHEMA = (
-    "topic string, task int, offset bigint, sequence bigint, timestamp_ms bigint, key binary, value binary, "
-    f"{HEADERS}, origin_topic string, origin_partition int"
-)
+# Rows on their way into Spark's own aggregation.
+AGGREGATED_SCHEMA = "timestamp_ms bigint, key binary, value binary"
 # Rows as the sink takes them.
-OUTPUT_SCHEMA = f"topic string, key binary, value binary, {HEADERS}, partition int, timestamp timestamp"
+OUTPUT_SCHEMA = (
+    "topic string, key binary, value binary, headers array<struct<key:string,value:binary>>, "
+    "partition int, timestamp timestamp"
+)
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
-_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-_OUTPUT = pa.schema(
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+OUTPUT = pa.schema(
     [
         ("topic", pa.string()),
         ("key", pa.binary()),
         ("value", pa.binary()),
-        ("headers", _HEADERS),
+        ("headers", HEADERS_TYPE),
         ("partition", pa.int32()),
         ("timestamp", _TIMESTAMP),
     ]
 )
-_INPUT = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("task", pa.int32()),
-        ("offset", pa.int64()),
-        ("sequence", pa.int64()),
-        ("timestamp_ms", pa.int64()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", _HEADERS),
-        ("origin_topic", pa.string()),
-        ("origin_partition", pa.int32()),
-    ]
-)
-
-
-def in_order(rows: Iterable[Any]) -> Iterator[InputRecord]:
-    """Records of a task in the order Kafka Streams takes them: each partition by offset, always the
-    partition whose next record is the oldest."""
-    queues: dict[tuple[str, str, int], list[tuple[int, int, InputRecord]]] = {}
-    for row in rows:
-        record = InputRecord(
-            row.topic,
-            row.task,
-            row.offset,
-            row.timestamp_ms,
-            None if row.key is None else bytes(row.key),
-            None if row.value is None else bytes(row.value),
-            _headers(row.headers),
-            Origin(row.origin_topic, row.origin_partition, row.offset),
-        )
-        queue = queues.setdefault((row.topic, row.origin_topic, row.origin_partition), [])
-        queue.append((row.offset, row.sequence, record))
-    heap: list[tuple[int, tuple[str, str, int], int]] = []
-    for name, queue in queues.items():
-        queue.sort(key=lambda entry: entry[:2])
-        heap.append((queue[0][2].timestamp_ms, name, 0))
-    heapq.heapify(heap)
-    while heap:
-        _, name, index = heapq.heappop(heap)
-        queue = queues[name]
-        yield queue[index][2]
-        if index + 1 < len(queue):
-            heapq.heappush(heap, (queue[index + 1][2].timestamp_ms, name, index + 1))
+_AGGREGATED = pa.schema([("timestamp_ms", pa.int64()), ("key", pa.binary()), ("value", pa.binary())])
 
 
 def read_rows(batch: pa.RecordBatch) -> Iterator[InputRecord]:
     """Rows of the source as records."""
     columns = {name: batch.column(index) for index, name in enumerate(batch.schema.names)}
-    times = columns["timestamp"].cast(pa.int64()).to_numpy(zero_copy_only=False) // 1000
-    nothing = [None] * batch.num_rows
-    headers = columns["headers"].to_pylist() if "headers" in columns else nothing
+    offsets = columns["offset"].to_numpy().tolist()
+    partitions = columns["partition"].to_numpy().tolist()
+    headers = header_list(columns["headers"]) if "headers" in columns else repeat(())
+    origins: Iterable[Origin | None] = repeat(None)
     # Rows that went through column expressions say where they came from.
-    origins = columns["origin_topic"].to_pylist() if "origin_topic" in columns else nothing
-    for topic, partition, offset, timestamp_ms, key, value, header, origin in zip(
-        columns["topic"].to_pylist(),
-        columns["partition"].to_pylist(),
-        columns["offset"].to_pylist(),
-        times.tolist(),
-        columns["key"].to_pylist(),
-        columns["value"].to_pylist(),
+    if "origin_topic" in columns:
+        origins = map(Origin, as_list(columns["origin_topic"]), partitions, offsets)
+    return map(
+        InputRecord,
+        as_list(columns["topic"]),
+        partitions,
+        offsets,
+        timestamps(columns["timestamp"]).tolist(),
+        as_list(columns["key"]),
+        as_list(columns["value"]),
         headers,
         origins,
-        strict=True,
-    ):
-        place = None if origin is None else Origin(origin, partition, offset)
-        yield InputRecord(topic, partition, offset, timestamp_ms, key, value, _headers(header), place)
+    )
 
 
 class OutputRows:
@@ -113,7 +68,7 @@ class OutputRows:
         self.keys: list[bytes | None] = []
         self.values: list[bytes | None] = []
         self.timestamps_ms: list[int] = []
-        self.headers: list[list[dict[str, Any]] | None] = []
+        self.headers: list[list[dict[str, Any]]] = []
         self.partitions: list[int | None] = []
         self.origins: list[Origin] = []
 
@@ -122,7 +77,7 @@ class OutputRows:
         self.keys.append(output.key)
         self.values.append(output.value)
         self.timestamps_ms.append(output.timestamp_ms)
-        self.headers.append(_header_rows(output.headers))
+        self.headers.append(header_rows(output.headers))
         self.partitions.append(output.partition)
 
     def add_pairs(
@@ -134,7 +89,7 @@ class OutputRows:
         self.values += [value for _, value in pairs]
         self.topics += [topic] * count
         self.timestamps_ms += [record.timestamp_ms] * count
-        self.headers += [_header_rows(record.headers)] * count
+        self.headers += [header_rows(record.headers)] * count
         self.partitions += [None] * count
 
     def note_origin(self, origin: Origin) -> None:
@@ -150,43 +105,40 @@ class OutputRows:
             pa.array(self.topics, pa.string()),
             pa.array(self.keys, pa.binary()),
             pa.array(self.values, pa.binary()),
-            pa.array(self.headers, _HEADERS),
+            pa.array(self.headers, HEADERS_TYPE),
             pa.array(self.partitions, pa.int32()),
             pa.array(np.array(self.timestamps_ms, np.int64) * 1000, pa.int64()).cast(_TIMESTAMP),
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=_OUTPUT)
+        return pa.RecordBatch.from_arrays(columns, schema=OUTPUT)
 
-    def for_tasks(self, sequence: int, partitions: int) -> pa.RecordBatch:
-        keys = pa.array(self.keys, pa.binary())
+    def for_aggregation(self) -> pa.RecordBatch:
         columns = [
-            pa.array(self.topics, pa.string()),
-            pa.array(key_partitions(keys, partitions), pa.int32()),
-            pa.array([origin.offset for origin in self.origins], pa.int64()),
-            pa.array(np.arange(sequence, sequence + len(keys)), pa.int64()),
             pa.array(self.timestamps_ms, pa.int64()),
-            keys,
+            pa.array(self.keys, pa.binary()),
             pa.array(self.values, pa.binary()),
-            pa.array(self.headers, _HEADERS),
-            pa.array([origin.topic for origin in self.origins], pa.string()),
-            pa.array([origin.partition for origin in self.origins], pa.int32()),
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=_INPUT)
+        return pa.RecordBatch.from_arrays(columns, schema=_AGGREGATED)
 
 
-def _header_rows(headers: Headers) -> list[dict[str, Any]] | None:
-    return [{"key": key, "value": value} for key, value in headers] if headers else None
+def header_rows(headers: Headers) -> list[dict[str, Any]]:
+    """Empty rather than null: of a column of null lists, Spark goes through all rows for each row."""
+    return [{"key": key, "value": value} for key, value in headers] if headers else []
 
 
-def _headers(rows: Any) -> Headers:
-    return tuple((row["key"], None if row["value"] is None else bytes(row["value"])) for row in rows or ())
+def header_list(column: pa.Array) -> Iterable[Headers]:
+    """Headers row by row; endless where there are none at all."""
+    if not len(column.flatten()):
+        return repeat(())
+    return (tuple((each["key"], each["value"]) for each in row or ()) for row in column.to_pylist())
 
 
-def as_row(output: OutputRecord) -> Any:
-    return Row(
-        topic=output.topic,
-        key=output.key,
-        value=output.value,
-        headers=[Row(key=key, value=value) for key, value in output.headers] or None,
-        partition=output.partition,
-        timestamp_ms=output.timestamp_ms,
-    )
+def as_list(column: pa.Array) -> list[Any]:
+    """Faster than ``to_pylist``, which makes an object of Arrow's own for each element first."""
+    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    return values
+
+
+def timestamps(column: pa.Array) -> npt.NDArray[np.int64]:
+    """In milliseconds."""
+    times: npt.NDArray[np.int64] = column.cast(pa.int64()).to_numpy(zero_copy_only=False) // 1000
+    return times

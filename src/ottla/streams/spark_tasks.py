@@ -9,9 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from ottla.streams.failures import ErrorPolicy
@@ -19,9 +21,19 @@ from ottla.streams.fused import fuse
 from ottla.streams.global_tables import GlobalTables
 from ottla.streams.plan import Plan
 from ottla.streams.records import InputRecord, OutputRecord
-from ottla.streams.spark_rows import OutputRows, as_row, in_order, read_rows
+from ottla.streams.spark_packets import Packer, in_order, pack_results
+from ottla.streams.spark_rows import OutputRows, read_rows
+from ottla.streams.spark_slots import partition_of
 from ottla.streams.state.backend import Log, MemoryBackend, WriteBackBackend, log_nothing
+from ottla.streams.state.paged import PagedBackend
 from ottla.streams.task import MEMORY, Task
+
+# Records between two looks at how much is held in memory.
+_STRIDE = 2048
+# Results that leave a task together.
+_RESULTS_MAX = 8192
+# What the stores of a task hold in memory before they write it to Spark's state in the middle of a batch.
+STATE_MEMORY_BYTES = 96 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +56,16 @@ class TaskSettings:
 class StatelessStage:
     """For ``mapInArrow``: runs a stateless part on rows from topics.
 
-    With ``shuffle_to`` the outputs are rows for tasks of that many partitions, else rows for the sink.
+    With ``shuffle_to`` the outputs are packets for tasks of that many partitions, or, ``by_key_only``, rows
+    for Spark's own aggregation; else they are rows for the sink. ``number`` tells stages of a query apart.
     ``copy_to`` are topics that get every row as it came.
     """
 
     plan: Plan
     settings: TaskSettings
     shuffle_to: int | None = None
+    by_key_only: bool = False
+    number: int = 0
     copy_to: tuple[str, ...] = ()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -67,7 +82,7 @@ class StatelessStage:
             global_stores=GlobalTables.stores(self.plan, self.settings),
         )
         chain = fuse(self.plan)
-        sequence = 0
+        packer = Packer(self.number)
         for batch in batches:
             for record in read_rows(batch):
                 for topic in self.copy_to:
@@ -80,14 +95,15 @@ class StatelessStage:
                     except Exception:
                         # The task runs into it again, and deals with it as the application wants.
                         task.process(record)
-                if self.shuffle_to is not None:
+                if self.shuffle_to is not None and not self.by_key_only:
                     rows.note_origin(record.origin)
             if rows.topics:
                 if self.shuffle_to is None:
                     yield rows.for_sink()
+                elif self.by_key_only:
+                    yield rows.for_aggregation()
                 else:
-                    yield rows.for_tasks(sequence, self.shuffle_to)
-                sequence += len(rows.topics)
+                    yield packer.pack_outputs(rows, self.shuffle_to)
                 rows.clear()
         task.close()
 
@@ -114,8 +130,7 @@ class TaskProcessor(StatefulProcessor):
         rows: Iterator[Any],
         timerValues: Any,  # noqa: N803
     ) -> Iterator[Any]:
-        records = in_order(rows)
-        return self._run(key[0], timerValues, records)
+        return self._run(partition_of(key[0]), timerValues, in_order(rows))
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -123,17 +138,19 @@ class TaskProcessor(StatefulProcessor):
         timerValues: Any,  # noqa: N803
         expiredTimerInfo: Any,  # noqa: N803
     ) -> Iterator[Any]:
-        return self._run(key[0], timerValues, ())
+        return self._run(partition_of(key[0]), timerValues, iter(()))
 
     def close(self) -> None:
         """Nothing is open."""
 
-    def _run(self, partition: int, timer_values: Any, records: Iterable[InputRecord]) -> Iterator[Any]:
+    def _run(self, partition: int, timer_values: Any, records: Iterator[InputRecord]) -> Iterator[Any]:
+        """Rows with results, which Spark takes before it turns to the next group."""
         now_ms = timer_values.getCurrentProcessingTimeInMs() if self._with_timers else _now_ms()
         outputs: list[OutputRecord] = []
         changes = Changes(self._plan, self._settings.application_id)
-        backends: dict[str, WriteBackBackend] = {
-            name: WriteBackBackend(MapStateBackend(state)) for name, state in self._states.items()
+        backends = {
+            name: WriteBackBackend(PagedBackend(MapStateBackend(state)))
+            for name, state in self._states.items()
         }
         task = Task(
             self._plan,
@@ -147,7 +164,15 @@ class TaskProcessor(StatefulProcessor):
             global_stores=GlobalTables.stores(self._plan, self._settings),
             log=changes.log,
         )
-        task.process_all(records)
+        while stride := list(islice(records, _STRIDE)):
+            task.process_all(stride)
+            if sum(backend.memory_bytes for backend in backends.values()) > STATE_MEMORY_BYTES:
+                task.flush()
+                for backend in backends.values():
+                    backend.release()
+            if len(outputs) >= _RESULTS_MAX:
+                yield Row(records=pack_results(outputs))
+                outputs.clear()
         task.fire_wall_clock_timers()
         task.flush()
         task.close()
@@ -155,8 +180,9 @@ class TaskProcessor(StatefulProcessor):
             backend.flush()
         if self._with_timers:
             self._schedule(task.timers.next_wall_clock_ms())
-        outputs.extend(changes.records(task.stream_time_ms))
-        return (as_row(output) for output in outputs)
+        left = chain(outputs, changes.records(task.stream_time_ms))
+        while results := list(islice(left, _RESULTS_MAX)):
+            yield Row(records=pack_results(results))
 
     def _schedule(self, due_ms: int | None) -> None:
         assert self._handle is not None

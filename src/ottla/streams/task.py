@@ -98,6 +98,8 @@ class Task:
         self._own_stores = [store for name, store in self.stores.items() if name not in shared]
         self.dropped: dict[str, int] = {}
         self.record = _NOWHERE
+        # At most the stream time, which may be one from before a restart.
+        self._last_time_ms = -1
         self.timers = Timers(self.memory)
         self._steps: dict[str, Step] = {}
         self._by_topic: dict[str, tuple[SourceNode, Step]] = {}
@@ -114,7 +116,7 @@ class Task:
 
     def process(self, record: InputRecord) -> None:
         """Take one record through the topology."""
-        source, step = self._source(record.topic)
+        source, step = self._by_topic.get(record.topic) or self._source(record.topic)
         self.record = record
         key = None
         try:
@@ -130,9 +132,11 @@ class Task:
         except Exception as error:
             self.failed(source.name, record.key if key is None else key, error)
             return
-        self.memory.advance("stream-time", timestamp_ms)
+        if timestamp_ms > self._last_time_ms:
+            self._last_time_ms = self.memory.advance("stream-time", timestamp_ms)
         step(Record(key, value, timestamp_ms, record.headers))
-        self.timers.fire_stream_time(self.stream_time_ms)
+        if self.timers.by_stream_time:
+            self.timers.fire_stream_time(self.stream_time_ms)
 
     def process_all(self, records: Iterable[InputRecord]) -> None:
         for record in records:
@@ -168,15 +172,12 @@ class Task:
             )
 
     def _source(self, topic: str) -> tuple[SourceNode, Step]:
-        found = self._by_topic.get(topic)
-        if found is None:
-            for source in self.plan.sources():
-                if source.reads(topic):
-                    found = self._by_topic[topic] = (source, self._children_step(source.name))
-                    break
-            else:
-                raise StreamsError(f"no source of the topology reads the topic {topic}")
-        return found
+        """Of a topic that a pattern matches."""
+        for source in self.plan.sources():
+            if source.reads(topic):
+                found = self._by_topic[topic] = (source, self._children_step(source.name))
+                return found
+        raise StreamsError(f"no source of the topology reads the topic {topic}")
 
     def _children_step(self, name: str) -> Step:
         steps = [self._step(child) for child in self.plan.children.get(name, ())]

@@ -31,13 +31,13 @@ class Timer:
 class Timers:
     def __init__(self, memory: Numbers) -> None:
         self._memory = memory
-        self._by_stream_time: list[Timer] = []
+        self.by_stream_time: list[Timer] = []
         self._by_wall_clock: list[Timer] = []
 
     def add_stream_time(self, name: str, interval_ms: int, callback: Callable[[int], None]) -> Timer:
         """Aligned to zero: first due with the first record."""
         timer = Timer(name, interval_ms, callback)
-        self._by_stream_time.append(timer)
+        self.by_stream_time.append(timer)
         if self._memory.get(name) is None:
             self._memory.set(name, 0)
         return timer
@@ -52,7 +52,7 @@ class Timers:
         return timer
 
     def fire_stream_time(self, time_ms: int) -> None:
-        for timer in self._by_stream_time:
+        for timer in self.by_stream_time:
             self._fire(timer, time_ms)
 
     def fire_wall_clock(self, time_ms: int) -> None:

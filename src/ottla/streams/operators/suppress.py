@@ -59,10 +59,10 @@ class Suppress:
                     f"{self.records_max} and {buffer.size_bytes} bytes of at most {self.bytes_max}; "
                     "raise the limit or use emit_early_when_full()"
                 )
-            first = buffer.first_ms()
+            first = buffer.first()
             if first is None:
                 return
-            due_ms, member = buffer.members()[0]
+            due_ms, member = first
             entry = buffer.get(due_ms, member)[0]
             buffer.forget(member)
             yield from self._release(member, entry)

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+# An object for a key, one for a value, and their place in a dictionary.
+_ENTRY_MEMORY_BYTES = 200
+
 # Told of every change of a store: the key's bytes, the value's bytes or none, the timestamp.
 Log = Callable[[bytes, bytes | None, int], None]
 
@@ -50,16 +53,34 @@ class MemoryBackend:
         return iter(list(self.entries.items()))
 
 
+class Host(Backend, Protocol):
+    """What a ``WriteBackBackend`` writes to: it may hold things back itself."""
+
+    @property
+    def memory_bytes(self) -> int: ...
+
+    def flush(self) -> None: ...
+
+    def release(self) -> None: ...
+
+
 class WriteBackBackend:
-    """Keeps what was read and written in memory until ``flush``, for hosts where every access is a round
-    trip."""
+    """Keeps what was read and written in memory until ``release``, for hosts where every access costs more
+    than looking into a dictionary. The host gets what has changed on ``flush``."""
 
-    __slots__ = ("_dirty", "_entries", "_host")
+    __slots__ = ("_dirty", "_entries", "_host", "_written_bytes")
 
-    def __init__(self, host: Backend) -> None:
+    def __init__(self, host: Host) -> None:
         self._host = host
         self._entries: dict[bytes, bytes | None] = {}
-        self._dirty: set[bytes] = set()
+        # In the order of the first change, which is that of records: a restart does the same again.
+        self._dirty: dict[bytes, None] = {}
+        self._written_bytes = 0
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what is held in memory, rather more than less."""
+        return self._host.memory_bytes + self._written_bytes + len(self._entries) * _ENTRY_MEMORY_BYTES
 
     def get(self, key: bytes) -> bytes | None:
         try:
@@ -70,11 +91,12 @@ class WriteBackBackend:
 
     def put(self, key: bytes, value: bytes) -> None:
         self._entries[key] = value
-        self._dirty.add(key)
+        self._dirty[key] = None
+        self._written_bytes += len(value)
 
     def delete(self, key: bytes) -> None:
         self._entries[key] = None
-        self._dirty.add(key)
+        self._dirty[key] = None
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         merged: dict[bytes, bytes | None] = dict(self._host.items())
@@ -82,14 +104,20 @@ class WriteBackBackend:
             merged[key] = self._entries[key]
         return iter([(key, value) for key, value in merged.items() if value is not None])
 
-    def changes(self) -> list[tuple[bytes, bytes | None]]:
-        """What ``flush`` would write, by key."""
-        return [(key, self._entries[key]) for key in sorted(self._dirty)]
-
     def flush(self) -> None:
-        for key, value in self.changes():
+        """Write what has changed; all that was read or written stays in memory."""
+        for key in self._dirty:
+            value = self._entries[key]
             if value is None:
                 self._host.delete(key)
             else:
                 self._host.put(key, value)
         self._dirty.clear()
+        self._host.flush()
+
+    def release(self) -> None:
+        """Write what has changed and hold nothing in memory."""
+        self.flush()
+        self._host.release()
+        self._entries.clear()
+        self._written_bytes = 0

@@ -40,8 +40,9 @@ class TimeOrderedBuffer:
         else:
             self._index.remove(time_ms, member)
 
-    def first_ms(self) -> int | None:
-        return self._index.first_ms()
+    def first(self) -> tuple[int, bytes] | None:
+        """The time and the member that would leave first."""
+        return self._index.first()
 
     def pop_before(self, time_ms: int) -> Iterator[tuple[int, bytes, list[Entry]]]:
         for due_ms, member in self._index.pop_before(time_ms):
@@ -52,9 +53,6 @@ class TimeOrderedBuffer:
             page.clear()
             self._pages.changed(page_key)
             yield due_ms, member, entries
-
-    def members(self) -> list[tuple[int, bytes]]:
-        return self._index.members()
 
     @property
     def records(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from ottla.streams.records import ValueAndTimestamp
 from ottla.streams.serdes import Serde
 from ottla.streams.state.backend import Backend, Log, log_nothing
+from ottla.streams.state.keys import key_writer
 
 _TIMESTAMP = struct.Struct(">q")
 
@@ -17,13 +18,14 @@ class KeyValueStore:
     """Values by key. Every ``get`` gives a fresh object, so changing it in place does not change the
     store."""
 
-    __slots__ = ("_backend", "_key", "_log", "_value", "name")
+    __slots__ = ("_backend", "_key", "_key_bytes", "_log", "_value", "name")
 
     def __init__(self, name: str, backend: Backend, key: Serde, value: Serde, log: Log = log_nothing) -> None:
         self.name = name
         self._log = log
         self._backend = backend
         self._key = key
+        self._key_bytes = key_writer(key)
         self._value = value
 
     def get(self, key: Any) -> Any:
@@ -86,6 +88,3 @@ class KeyValueStore:
 
     def _decode(self, data: bytes) -> ValueAndTimestamp:
         return ValueAndTimestamp(self._value.deserialize(data[8:]), _TIMESTAMP.unpack_from(data)[0])
-
-    def _key_bytes(self, key: Any) -> bytes:
-        return self._key.serialize(key) or b""

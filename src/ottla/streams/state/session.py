@@ -16,6 +16,7 @@ from ottla.streams.state.pages import Pages
 from ottla.streams.state.time_index import TimeIndex
 
 _CLOCK = b""
+_SPANS_ALIVE = 16
 
 
 class SessionStore:
@@ -37,7 +38,8 @@ class SessionStore:
         self._value = value
         self._retention_ms = retention_ms
         self._pages = Pages(backend, b"s")
-        self._index = TimeIndex(backend, max(1, retention_ms))
+        # Each flush looks through the span that expires next, so spans are a part of what is alive.
+        self._index = TimeIndex(backend, retention_ms // _SPANS_ALIVE)
         self._clock = Pages(backend, b"c")
 
     def find_sessions(

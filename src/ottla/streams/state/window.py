@@ -14,6 +14,7 @@ from typing import Any
 from ottla.streams.records import ValueAndTimestamp, Window, Windowed
 from ottla.streams.serdes import Serde
 from ottla.streams.state.backend import Backend, Log, log_nothing
+from ottla.streams.state.keys import key_writer
 from ottla.streams.state.pages import Entry, Pages
 from ottla.streams.state.time_index import TimeIndex
 from ottla.streams.windows import UNLIMITED_MS
@@ -27,6 +28,7 @@ class WindowStore:
         "_duplicates",
         "_index",
         "_key",
+        "_key_bytes",
         "_log",
         "_pages",
         "_retention_ms",
@@ -51,6 +53,7 @@ class WindowStore:
         self.name = name
         self._log = log
         self._key = key
+        self._key_bytes = key_writer(key)
         self._value = value
         self._size_ms = size_ms
         self._segment_ms = max(1, size_ms)
@@ -67,9 +70,11 @@ class WindowStore:
         self._observe(start_ms)
         if start_ms < self._oldest_live_ms():
             return
-        key_bytes = self._key.serialize(key) or b""
+        key_bytes = self._key_bytes(key)
         page_key = self._page_key(key_bytes, start_ms // self._segment_ms)
         page = self._pages.get(page_key)
+        if not page:
+            self._index.add(start_ms // self._segment_ms * self._segment_ms, key_bytes)
         if not self._duplicates:
             page[:] = [entry for entry in page if entry[0] != start_ms]
         data = self._value.serialize(value)
@@ -79,7 +84,6 @@ class WindowStore:
             # Stable: duplicates of one time keep the order in which they came.
             page.sort(key=_start)
         self._pages.changed(page_key)
-        self._index.add(start_ms // self._segment_ms * self._segment_ms, key_bytes)
 
     def fetch(self, key: Any, start_ms: int) -> Any:
         found = self.fetch_with_timestamp(key, start_ms)
@@ -88,7 +92,7 @@ class WindowStore:
     def fetch_with_timestamp(self, key: Any, start_ms: int) -> ValueAndTimestamp | None:
         if start_ms < self._oldest_live_ms():
             return None
-        page = self._pages.get(self._page_key(self._key.serialize(key) or b"", start_ms // self._segment_ms))
+        page = self._pages.get(self._page_key(self._key_bytes(key), start_ms // self._segment_ms))
         for start, timestamp_ms, data in page:
             if start == start_ms:
                 return ValueAndTimestamp(self._value.deserialize(data), timestamp_ms)
@@ -96,7 +100,7 @@ class WindowStore:
 
     def fetch_range(self, key: Any, from_ms: int, to_ms: int) -> list[tuple[int, ValueAndTimestamp]]:
         """Windows of a key that start in the range, both ends included, oldest first."""
-        key_bytes = self._key.serialize(key) or b""
+        key_bytes = self._key_bytes(key)
         return [
             (start, ValueAndTimestamp(self._value.deserialize(data), timestamp_ms))
             for start, timestamp_ms, data in self._entries(key_bytes, from_ms, to_ms)
