@@ -2,6 +2,8 @@
 
     begin ─ is the batch in? ─ encode │ shuffle │ write ─ commit(records + offsets + batch id)
 
+- Encoding and the shuffle are part of the query, so that Spark hands the writer a few record batches, not all
+  rows once more.
 - `begin` gives the transaction an epoch of its own. A driver or a task from before, dead or only thought
   so, has an older one and is refused from here on.
 - The group named after the application has, with each offset, the number of the micro-batch that it belongs
@@ -16,7 +18,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import time
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,13 +26,7 @@ from ottla.spark.checkpoint import Checkpoint
 from ottla.spark.connection import shared_connection
 from ottla.spark.sink_options import SinkOptions
 from ottla.spark.sink_rows import sink_columns
-from ottla.spark.task_writing import (
-    BATCH_TYPES,
-    WRITTEN_TYPES,
-    EncodeTask,
-    TransactionalWriteTask,
-    partition_counts,
-)
+from ottla.spark.task_writing import BATCH_TYPES, WRITTEN_TYPES, EncodeTask, TransactionalWriteTask
 
 ATTEMPTS_MAX: Final = 4
 CAUSE_CHARACTERS_MAX: Final = 1000
@@ -59,8 +54,24 @@ class _Written:
     record_count: int
 
 
+def encoded_batches(rows: Any, options: SinkOptions, partitions: int | None) -> Any:
+    """The rows of a data frame as record batches, those of a partition together, for `MicroBatchWriter`.
+
+    `partitions` are those of the topic, if all rows go to one.
+    """
+    cores = max(1, int(rows.sparkSession.sparkContext.defaultParallelism))
+    writer_count = cores if partitions is None else min(cores, partitions)
+    # Null or empty means none, but on its way to Python Spark walks over all nulls again for each of them.
+    columns = [
+        "coalesce(headers, array()) AS headers" if name == "headers" else name
+        for name in sink_columns(rows.dtypes, options.topic)
+    ]
+    batches = rows.selectExpr(*columns).mapInArrow(EncodeTask(options, writer_count), BATCH_TYPES)
+    return batches.repartitionById(writer_count, "writer")
+
+
 class MicroBatchWriter:
-    """For `foreachBatch`. Lives in the driver."""
+    """For `foreachBatch`, on what `encoded_batches` gives. Lives in the driver."""
 
     def __init__(self, options: SinkOptions, application_id: str, checkpoint: Checkpoint) -> None:
         self._options = options
@@ -70,27 +81,26 @@ class MicroBatchWriter:
         self._transactions = Transactions(
             self._connection.cluster, application_id, timeout_ms=options.transaction_timeout_ms
         )
-        self._partition_counts = partition_counts(options)
         self._query_id: str | None = None
 
-    def __call__(self, rows: Any, batch_id: int) -> None:
+    def __call__(self, batches: Any, batch_id: int) -> None:
         try:
-            self._write_once(rows, batch_id)
+            self._write_once(batches, batch_id)
         except Exception as error:
             _log.debug("%s: batch %d", self._application_id, batch_id, exc_info=error)
             # Short, because Spark takes the text apart in a way that a long one overflows its stack.
             raise BatchFailed(f"batch {batch_id} was not written: {_cause(error)}") from None
 
-    def _write_once(self, rows: Any, batch_id: int) -> None:
+    def _write_once(self, batches: Any, batch_id: int) -> None:
         for attempt in range(1, ATTEMPTS_MAX + 1):
             producer = self._connection.run(self._transactions.begin())
             if self._is_in(batch_id):
                 _log.info("%s: batch %d is in already", self._application_id, batch_id)
                 # Computed all the same: state that Spark keeps has to be that of after the batch.
-                rows.write.format("noop").mode("overwrite").save()
+                batches.write.format("noop").mode("overwrite").save()
                 return
             try:
-                written = self._write(rows, producer)
+                written = self._write(batches, producer)
             except Exception as error:
                 self._abort()
                 if attempt == ATTEMPTS_MAX or not _passes(error):
@@ -114,23 +124,13 @@ class MicroBatchWriter:
         marks = (_read_mark(offset.metadata) for offset in committed.values())
         return any(query == self._query_id and batch >= batch_id for query, batch in marks)
 
-    def _write(self, rows: Any, producer: ProducerIdentity) -> _Written:
-        spark = rows.sparkSession
-        writer_count = self._writer_count(spark)
-        encode = EncodeTask(self._options, writer_count, time.time_ns() // 1_000_000)
+    def _write(self, batches: Any, producer: ProducerIdentity) -> _Written:
         write = TransactionalWriteTask(self._options, self._application_id, producer)
-        batches = rows.select(*sink_columns(rows.dtypes, self._options.topic)).mapInArrow(encode, BATCH_TYPES)
-        shuffled = batches.repartitionById(writer_count, "writer")
-        written = shuffled.mapInArrow(write, WRITTEN_TYPES).collect()
+        written = batches.mapInArrow(write, WRITTEN_TYPES).collect()
         for stage in sorted({row.stage for row in written}):
-            _require_single_attempt(spark, stage)
+            _require_single_attempt(batches.sparkSession, stage)
         targets = sorted((row.topic, row.partition) for row in written)
         return _Written(targets, sum(row.records for row in written))
-
-    def _writer_count(self, spark: Any) -> int:
-        cores = max(1, int(spark.sparkContext.defaultParallelism))
-        topic = self._options.topic
-        return cores if topic is None else min(cores, self._partition_counts([topic])[topic])
 
     async def _commit(self, batch_id: int, written: _Written) -> None:
         mark = json.dumps({"query": self._query_id, "batch": batch_id})

@@ -7,18 +7,21 @@ so resends within a task make no duplicates; a task or a micro-batch that Spark 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from ottla.spark.checkpoint import Checkpoint
-from ottla.spark.exactly_once import MicroBatchWriter
+from ottla.spark.exactly_once import MicroBatchWriter, encoded_batches
 from ottla.spark.sink_options import InvalidOption, SinkOptions, sink_options
 from ottla.spark.sink_rows import sink_columns
 from ottla.spark.task_writing import partition_counts, write_plainly
 
 __all__ = ["batch_writer", "stream_writer", "write_stream"]
+
+ADAPTIVE_STAGES: Final = "spark.sql.adaptive.streaming.stateless.enabled"
 
 
 def write_stream(
@@ -52,14 +55,15 @@ def write_stream(
     given = {"kafka.bootstrap.servers": bootstrap_servers, **(options or {})}
     parsed = sink_options(given | ({"topic": topic} if topic is not None else {}))
     sink_columns(df.dtypes, parsed.topic)
-    if parsed.topic is not None:
-        partition_counts(parsed)([parsed.topic])
+    partitions = partition_counts(parsed)([parsed.topic])[parsed.topic] if parsed.topic is not None else None
+    batches = encoded_batches(df, parsed, partitions)
     writer = MicroBatchWriter(parsed, application_id, Checkpoint(spark, checkpoint))
-    stream = df.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint)
+    stream = batches.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint)
     stream = stream.queryName(query_name or application_id).foreachBatch(writer)
     if trigger:
         stream = stream.trigger(**trigger)
-    return stream.start()
+    with _without_adaptive_stages(spark):
+        return stream.start()
 
 
 def batch_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> DataSourceArrowWriter:
@@ -102,6 +106,21 @@ def _checked(options: Mapping[str, str], schema: Any, overwrite: bool) -> SinkOp
     parsed = sink_options(options)
     sink_columns([(field.name, field.dataType.simpleString()) for field in schema.fields], parsed.topic)
     return parsed
+
+
+@contextmanager
+def _without_adaptive_stages(spark: Any) -> Iterator[None]:
+    """A query keeps the settings it was started with. Adaptive ones run the encoding by itself, before the
+    writer is called, which then could not do it again when a worker is lost."""
+    before = spark.conf.get(ADAPTIVE_STAGES, None)
+    spark.conf.set(ADAPTIVE_STAGES, "false")
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(ADAPTIVE_STAGES)
+        else:
+            spark.conf.set(ADAPTIVE_STAGES, before)
 
 
 def _refuse_speculation(spark: Any) -> None:

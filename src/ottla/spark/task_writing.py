@@ -58,12 +58,11 @@ class EncodeTask:
 
     options: SinkOptions
     writer_count: int
-    now_ms: int
 
     def __call__(self, rows: Iterable[Any]) -> Iterator[Any]:
         group: list[tuple[int, str, int, int, bytes]] = []
         group_bytes = 0
-        for (topic, partition), record_count, data in encoded(rows, self.options, self.now_ms):
+        for (topic, partition), record_count, data in encoded(rows, self.options):
             writer = (zlib.crc32(topic.encode()) + partition) % self.writer_count
             group.append((writer, topic, partition, record_count, data))
             group_bytes += len(data)
@@ -112,7 +111,7 @@ def write_plainly(rows: Iterable[Any], options: SinkOptions) -> int:
     connection = _connection(options)
     producer = connection.run(new_producer(connection.cluster))
     with BatchSender(connection, producer, None) as sender:
-        for target, record_count, data in encoded(rows, options, time.time_ns() // 1_000_000):
+        for target, record_count, data in encoded(rows, options):
             sender.send(target, record_count, data)
     return sum(records for records, _ in sender.sent.values())
 
@@ -172,12 +171,11 @@ class BatchSender:
             sender.cancel()
 
 
-def encoded(
-    rows: Iterable[Any], options: SinkOptions, now_ms: int
-) -> Iterator[tuple[tuple[str, int], int, bytes]]:
+def encoded(rows: Iterable[Any], options: SinkOptions) -> Iterator[tuple[tuple[str, int], int, bytes]]:
     """Target, number of records and data of each batch that the rows make."""
     from pyspark import TaskContext
 
+    now_ms = time.time_ns() // 1_000_000
     context = TaskContext.get()
     start = context.partitionId() if context is not None else 0
     router = Router(options.topic, partition_counts(options), start + now_ms)
