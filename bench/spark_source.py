@@ -45,7 +45,7 @@ Load = Callable[[Any, str, dict[str, str], int, str], float]
 def main() -> None:
     parser = argparse.ArgumentParser(description="Rows per second read from topics into Spark.")
     parser.add_argument("--broker", choices=("ottla", "kafka"), default="ottla")
-    parser.add_argument("--rows", type=int, default=2_000_000, help="in the topic (%(default)s)")
+    parser.add_argument("--rows", type=int, default=4_000_000, help="in the topic (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each source (%(default)s)")
     parser.add_argument("--partitions", type=int, default=4, help="of the topic (%(default)s)")
     parser.add_argument("--codec", default="none", help="of the records (%(default)s)")

@@ -1,6 +1,7 @@
 """A pipeline topic → Spark → topic, as a program: run, killed and run again by the tests.
 
-It passes on every value that is no multiple of three, in small micro-batches, and prints a line per batch.
+It passes on every value that is no multiple of three, in small micro-batches, and prints a line per batch. In
+every other run its tasks write, as on a cluster, even where the driver could.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from unittest.mock import patch
 
 from ottla.spark.session import spark_session
 from ottla.spark.sink import write_stream
@@ -37,6 +39,11 @@ def main() -> None:
         .option("maxOffsetsPerTrigger", arguments.rows_per_batch)
         .load()
     )
+    with open(f"{arguments.work_dir}/starts", "a+") as starts:
+        starts.write("started\n")
+        starts.seek(0)
+        if len(starts.readlines()) % 2 == 0:
+            patch("ottla.spark.sink.spool_of", lambda spark: None).start()
     query = write_stream(
         source.where("cast(cast(value as string) as bigint) % 3 != 0").select("key", "value"),
         application_id=arguments.application_id,

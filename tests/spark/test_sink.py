@@ -130,11 +130,18 @@ def test_what_cannot_be_written_is_named(spark: Any, cluster: Cluster) -> None:
 # Exactly once
 
 
-@pytest.fixture
+@pytest.fixture(params=["the driver writes", "tasks write"])
 def pipe(
-    spark: Any, cluster: Cluster, new_topic: Callable[[int], str], tmp_path: Path
+    spark: Any,
+    cluster: Cluster,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., str | None]:
     """Runs source → target to its end; gives what it failed with."""
+    if request.param == "tasks write":
+        # As on a cluster, where nobody has the files of all.
+        monkeypatch.setattr("ottla.spark.sink.spool_of", lambda spark: None)
 
     def run(source: str, target: str, change: Callable[[Any], Any] = lambda rows: rows) -> str | None:
         rows = (

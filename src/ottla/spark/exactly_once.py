@@ -1,16 +1,18 @@
 """Micro-batches into topics, each exactly once: one transaction holds its records and its source offsets.
 
-    begin ─ is the batch in? ─ encode │ shuffle │ write ─ commit(records + offsets + batch id)
+    on a cluster:    begin ─ is the batch in? ─ encode │ shuffle │ write ─ commit(records, offsets, batch id)
+    on one machine:  begin ─ is the batch in? ─ encode │ spool ─ write ─ commit(records, offsets, batch id)
 
-- Encoding and the shuffle are part of the query, so that Spark hands the writer a few record batches, not all
-  rows once more.
 - `begin` gives the transaction an epoch of its own. A driver or a task from before, dead or only thought
   so, has an older one and is refused from here on.
 - The group named after the application has, with each offset, the number of the micro-batch that it belongs
   to. It changes with the records or not at all, so after a crash it says whether the batch is in.
-- A task that had to be started twice spoils the transaction (see `TransactionalWriteTask`). The second
-  attempt refuses where it can see that it is one. Where Spark runs a whole stage again, a task cannot see
-  it; then the record of the stage shows it, and without proof of a single attempt nothing is committed.
+- A partition has a single writer. Where all tasks run on the driver's machine, the driver writes (`spool`).
+- On a cluster tasks do. One that had to be started twice spoils the transaction (see
+  `TransactionalWriteTask`). The second attempt refuses where it can see that it is one. Where Spark runs a
+  whole stage again, a task cannot see it; then the record of the stage shows it, and without proof of a
+  single attempt nothing is committed.
+- Encoding is part of the query: Spark hands the writer a few record batches, not all rows once more.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla.client.transaction import CommittedOffset, ProducerIdentity, Transactions
@@ -26,7 +27,14 @@ from ottla.spark.checkpoint import Checkpoint
 from ottla.spark.connection import shared_connection
 from ottla.spark.sink_options import SinkOptions
 from ottla.spark.sink_rows import sink_columns
-from ottla.spark.task_writing import BATCH_TYPES, WRITTEN_TYPES, EncodeTask, TransactionalWriteTask
+from ottla.spark.spool import SPOOLED_TYPES, Spool, SpoolTask
+from ottla.spark.task_writing import (
+    BATCH_TYPES,
+    WRITTEN_TYPES,
+    BatchSender,
+    EncodeTask,
+    TransactionalWriteTask,
+)
 
 ATTEMPTS_MAX: Final = 4
 CAUSE_CHARACTERS_MAX: Final = 1000
@@ -48,33 +56,33 @@ class SeveralAttempts(Exception):
     """Spark cannot show that each writing task ran once."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
-    targets: list[tuple[str, int]]
-    record_count: int
-
-
-def encoded_batches(rows: Any, options: SinkOptions, partitions: int | None) -> Any:
-    """The rows of a data frame as record batches, those of a partition together, for `MicroBatchWriter`.
+def encoded_batches(rows: Any, options: SinkOptions, partitions: int | None, spool: Spool | None) -> Any:
+    """The rows of a data frame as record batches, or where these are in the spool, for `MicroBatchWriter`.
 
     `partitions` are those of the topic, if all rows go to one.
     """
-    cores = max(1, int(rows.sparkSession.sparkContext.defaultParallelism))
-    writer_count = cores if partitions is None else min(cores, partitions)
     # Null or empty means none, but on its way to Python Spark walks over all nulls again for each of them.
     columns = [
         "coalesce(headers, array()) AS headers" if name == "headers" else name
         for name in sink_columns(rows.dtypes, options.topic)
     ]
-    batches = rows.selectExpr(*columns).mapInArrow(EncodeTask(options, writer_count), BATCH_TYPES)
+    chosen = rows.selectExpr(*columns)
+    if spool is not None:
+        return chosen.mapInArrow(SpoolTask(options, spool.directory), SPOOLED_TYPES)
+    cores = max(1, int(rows.sparkSession.sparkContext.defaultParallelism))
+    writer_count = cores if partitions is None else min(cores, partitions)
+    batches = chosen.mapInArrow(EncodeTask(options, writer_count), BATCH_TYPES)
     return batches.repartitionById(writer_count, "writer")
 
 
 class MicroBatchWriter:
     """For `foreachBatch`, on what `encoded_batches` gives. Lives in the driver."""
 
-    def __init__(self, options: SinkOptions, application_id: str, checkpoint: Checkpoint) -> None:
+    def __init__(
+        self, options: SinkOptions, application_id: str, checkpoint: Checkpoint, spool: Spool | None
+    ) -> None:
         self._options = options
+        self._spool = spool
         self._application_id = application_id
         self._checkpoint = checkpoint
         self._connection = shared_connection(options.bootstrap_servers, options.client_properties)
@@ -90,6 +98,9 @@ class MicroBatchWriter:
             _log.debug("%s: batch %d", self._application_id, batch_id, exc_info=error)
             # Short, because Spark takes the text apart in a way that a long one overflows its stack.
             raise BatchFailed(f"batch {batch_id} was not written: {_cause(error)}") from None
+        finally:
+            if self._spool is not None:
+                self._spool.clear()
 
     def _write_once(self, batches: Any, batch_id: int) -> None:
         for attempt in range(1, ATTEMPTS_MAX + 1):
@@ -100,14 +111,14 @@ class MicroBatchWriter:
                 batches.write.format("noop").mode("overwrite").save()
                 return
             try:
-                written = self._write(batches, producer)
+                targets = self._write(batches, producer)
             except Exception as error:
                 self._abort()
                 if attempt == ATTEMPTS_MAX or not _passes(error):
                     raise
                 _log.warning("%s: batch %d is done again: %s", self._application_id, batch_id, _cause(error))
             else:
-                self._connection.run(self._commit(batch_id, written))
+                self._connection.run(self._commit(batch_id, targets))
                 return
 
     def _abort(self) -> None:
@@ -124,23 +135,34 @@ class MicroBatchWriter:
         marks = (_read_mark(offset.metadata) for offset in committed.values())
         return any(query == self._query_id and batch >= batch_id for query, batch in marks)
 
-    def _write(self, batches: Any, producer: ProducerIdentity) -> _Written:
+    def _write(self, batches: Any, producer: ProducerIdentity) -> list[tuple[str, int]]:
+        """The partitions that were written to."""
+        if self._spool is not None:
+            return self._write_spooled(self._spool, batches, producer)
         write = TransactionalWriteTask(self._options, self._application_id, producer)
         written = batches.mapInArrow(write, WRITTEN_TYPES).collect()
         for stage in sorted({row.stage for row in written}):
             _require_single_attempt(batches.sparkSession, stage)
-        targets = sorted((row.topic, row.partition) for row in written)
-        return _Written(targets, sum(row.records for row in written))
+        return sorted((row.topic, row.partition) for row in written)
 
-    async def _commit(self, batch_id: int, written: _Written) -> None:
+    def _write_spooled(self, spool: Spool, batches: Any, producer: ProducerIdentity) -> list[tuple[str, int]]:
+        places = batches.collect()
+        targets = sorted({(place.topic, place.partition) for place in places})
+        with BatchSender(self._connection, producer, self._application_id) as sender:
+            sender.announce(targets)
+            for target, record_count, data in spool.read(places):
+                sender.send(target, record_count, data)
+        return targets
+
+    async def _commit(self, batch_id: int, targets: list[tuple[str, int]]) -> None:
         mark = json.dumps({"query": self._query_id, "batch": batch_id})
         offsets = {
             place: CommittedOffset(offset, mark)
             for place, offset in self._checkpoint.source_offsets(batch_id).items()
         }
-        if not offsets and (written.targets or self._options.topic is not None):
+        if not offsets and (targets or self._options.topic is not None):
             # The source has no offsets that a group could hold, so the mark stands with where rows go to.
-            place = written.targets[0] if written.targets else (str(self._options.topic), 0)
+            place = targets[0] if targets else (str(self._options.topic), 0)
             offsets[place] = CommittedOffset(batch_id, mark)
         await self._transactions.commit(self._application_id, offsets)
 

@@ -17,6 +17,7 @@ from ottla.spark.checkpoint import Checkpoint
 from ottla.spark.exactly_once import MicroBatchWriter, encoded_batches
 from ottla.spark.sink_options import InvalidOption, SinkOptions, sink_options
 from ottla.spark.sink_rows import sink_columns
+from ottla.spark.spool import spool_of
 from ottla.spark.task_writing import partition_counts, write_plainly
 
 __all__ = ["batch_writer", "stream_writer", "write_stream"]
@@ -56,8 +57,9 @@ def write_stream(
     parsed = sink_options(given | ({"topic": topic} if topic is not None else {}))
     sink_columns(df.dtypes, parsed.topic)
     partitions = partition_counts(parsed)([parsed.topic])[parsed.topic] if parsed.topic is not None else None
-    batches = encoded_batches(df, parsed, partitions)
-    writer = MicroBatchWriter(parsed, application_id, Checkpoint(spark, checkpoint))
+    spool = spool_of(spark)
+    batches = encoded_batches(df, parsed, partitions, spool)
+    writer = MicroBatchWriter(parsed, application_id, Checkpoint(spark, checkpoint), spool)
     stream = batches.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint)
     stream = stream.queryName(query_name or application_id).foreachBatch(writer)
     if trigger:

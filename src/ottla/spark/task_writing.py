@@ -1,8 +1,8 @@
 """What the tasks of a sink do: turn rows into record batches, and send record batches.
 
-Plain writing does both in one task. Exactly-once writing does them in two, with a shuffle between: a
-partition must have a single writer, whose sequence numbers start at 0, and shuffling batches moves a tenth
-of the bytes and a thousandth of the rows that shuffling the data would.
+Plain writing does both in one task. Exactly-once writing on a cluster does them in two, with a shuffle
+between: a partition must have a single writer, whose sequence numbers start at 0, and shuffling batches moves
+a tenth of the bytes and a thousandth of the rows that shuffling the data would.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class EncodeTask:
             group.append((writer, topic, partition, record_count, data))
             group_bytes += len(data)
             if group_bytes >= _GROUP_BYTES:
-                yield _table(group, BATCH_SCHEMA)
+                yield as_arrow(group, BATCH_SCHEMA)
                 group, group_bytes = [], 0
         if group:
-            yield _table(group, BATCH_SCHEMA)
+            yield as_arrow(group, BATCH_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class TransactionalWriteTask:
                 for index, data in enumerate(columns[3]):
                     sender.send((topics[index], partitions[index]), counts[index], data.as_buffer())
         rows = [(context.stageId(), *target, *sent) for target, sent in sorted(sender.sent.items())]
-        yield _table(rows, WRITTEN_SCHEMA)
+        yield as_arrow(rows, WRITTEN_SCHEMA)
 
 
 def write_plainly(rows: Iterable[Any], options: SinkOptions) -> int:
@@ -214,7 +214,8 @@ def _connection(options: SinkOptions) -> Connection:
     return shared_connection(options.bootstrap_servers, options.client_properties)
 
 
-def _table(rows: Sequence[tuple[Any, ...]], schema: Any) -> Any:
+def as_arrow(rows: Sequence[tuple[Any, ...]], schema: Any) -> Any:
+    """Rows as a pa.RecordBatch."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

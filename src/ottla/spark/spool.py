@@ -1,0 +1,85 @@
+"""Record batches on their way from tasks to a driver on the same machine: in files, past Spark.
+
+Through Spark they would be copied a dozen times, and wait for a shuffle. With all tasks on one machine the
+driver can be the only writer of a transaction itself, and has nothing to do but send.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ottla.spark.sink_options import SinkOptions
+from ottla.spark.task_writing import as_arrow, encoded
+
+SPOOLED_SCHEMA: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("records", pa.int32()),
+        ("file", pa.string()),
+        ("position", pa.int64()),
+        ("length", pa.int32()),
+    ]
+)
+SPOOLED_TYPES: Final = "topic string, partition int, records int, file string, position bigint, length int"
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolTask:
+    """Rows → record batches in a file of their own, for `mapInArrow`; gives where they lie."""
+
+    options: SinkOptions
+    directory: str
+
+    def __call__(self, rows: Iterable[Any]) -> Iterator[Any]:
+        places: list[tuple[str, int, int, str, int, int]] = []
+        # A name that no other attempt has; whoever runs a task again leaves the file of the first alone.
+        descriptor, path = tempfile.mkstemp(dir=self.directory)
+        with os.fdopen(descriptor, "wb") as file:
+            for (topic, partition), record_count, data in encoded(rows, self.options):
+                places.append((topic, partition, record_count, path, file.tell(), len(data)))
+                file.write(data)
+        if places:
+            yield as_arrow(places, SPOOLED_SCHEMA)
+
+
+class Spool:
+    """The driver's end: a directory that lives as long as the query."""
+
+    def __init__(self, parent: str | None) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="ottla-batches-", dir=parent)
+
+    @property
+    def directory(self) -> str:
+        return self._directory.name
+
+    def read(self, places: Iterable[Any]) -> Iterator[tuple[tuple[str, int], int, memoryview]]:
+        """Target, number of records and data of each batch; the data is there until the next is asked for."""
+        path, data = "", memoryview(b"")
+        for place in places:
+            if place.file != path:
+                path = place.file
+                with open(path, "rb") as file:
+                    data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            batch = data[place.position : place.position + place.length]
+            yield (place.topic, place.partition), place.records, batch
+
+    def clear(self) -> None:
+        for entry in os.scandir(self.directory):
+            os.unlink(entry.path)
+
+
+def spool_of(spark: Any) -> Spool | None:
+    """For sessions whose tasks all run on the driver's machine, where Spark itself would put files."""
+    context = spark.sparkContext
+    if not context.master.startswith("local") or context.master.startswith("local-cluster"):
+        return None
+    parents = os.environ.get("SPARK_LOCAL_DIRS") or context.getConf().get("spark.local.dir", "")
+    return Spool(parents.split(",")[0] or None)
