@@ -31,6 +31,14 @@ def process_tree(pid: int) -> list[int]:
     return tree
 
 
+def command_line(pid: int) -> str:
+    """Empty for a process that is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def cpu_seconds(pid: int) -> float:
     """User and system time of all threads of a process and its descendants, those that ended excluded.
 

@@ -10,6 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench import kafka_peer
+from bench.brokers import started
+from bench.kafka_peer import ApacheKafka
+from bench.maven import PeerUnavailable
+
+from ottla.testing import InProcessBroker
 
 HERE = Path(__file__).parent
 
@@ -42,3 +48,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         pytest.skip(str(error))
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module", params=["ottla", pytest.param("kafka", marks=pytest.mark.maven)])
+def any_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of an Ottla broker, and once more of an Apache Kafka one."""
+    if request.param == "ottla":
+        with InProcessBroker() as broker:
+            yield broker.bootstrap_servers
+        return
+    try:
+        distribution = kafka_peer.fetch()
+    except PeerUnavailable as error:
+        pytest.skip(str(error))
+    home = tmp_path_factory.mktemp("kafka")
+    with started(ApacheKafka(distribution), str(home / "data"), home / "kafka.out") as kafka:
+        yield f"127.0.0.1:{kafka.port}"

@@ -10,15 +10,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 from bench import kafka_peer
 from bench.brokers import free_port
+from bench.process import command_line, process_tree
 
 READY_SECONDS = 120
-SPARK_CLASSES = "org.apache.spark.deploy"
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
@@ -108,7 +108,7 @@ class Pipeline:
         """One of the Python processes that read and write, not the one that starts them."""
         return self._kill_one(
             lambda pid, command: (
-                "pyspark" in command and any("pyspark" in c for c in [_command(_parent(pid))])
+                "pyspark" in command and any("pyspark" in c for c in [command_line(_parent(pid))])
             )
         )
 
@@ -130,7 +130,7 @@ class Pipeline:
 
     def _below(self) -> Iterator[tuple[int, str]]:
         assert self._process is not None
-        return descendants(self._process.pid)
+        return ((pid, command_line(pid)) for pid in process_tree(self._process.pid)[1:])
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
@@ -140,87 +140,6 @@ class Pipeline:
             self.batches_done += line.startswith("batch ")
 
 
-def descendants(pid: int) -> Iterator[tuple[int, str]]:
-    """Processes below this one, parents first, with their command lines."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        # A Java machine starts its children from any of its threads.
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            children += [c for c in (task / "children").read_text().split() if c not in children]
-    except OSError:
-        return
-    for child in map(int, children):
-        yield child, _command(child)
-        yield from descendants(child)
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
-
-
 def _parent(pid: int) -> int:
     found = re.search(r"^PPid:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return int(found[1]) if found else 0
-
-
-class SparkCluster:
-    """A master and workers of one core each, every one a process of its own."""
-
-    def __init__(self, master: str, workers: list[subprocess.Popen[bytes]]) -> None:
-        self.master = master
-        self.workers = workers
-
-    def kill_executor(self) -> bool:
-        for worker in self.workers:
-            for pid, command in descendants(worker.pid):
-                if "CoarseGrainedExecutorBackend" in command:
-                    os.kill(pid, signal.SIGKILL)
-                    return True
-        return False
-
-
-@contextmanager
-def spark_cluster(work_dir: Path, worker_count: int) -> Iterator[SparkCluster]:
-    import pyspark
-
-    home = str(Path(pyspark.__file__).parent)
-    environment = os.environ | {
-        "SPARK_HOME": home,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_WORKER_DIR": str(work_dir / "work"),
-    }
-    port = free_port()
-    master = f"spark://127.0.0.1:{port}"
-    running: list[subprocess.Popen[bytes]] = []
-
-    def start(name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        argv = [f"{home}/bin/spark-class", f"{SPARK_CLASSES}.{name}", "--host", "127.0.0.1", *arguments]
-        with (work_dir / f"{name}-{len(running)}.log").open("wb") as log:
-            process = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT, env=environment)
-        running.append(process)
-        return process
-
-    try:
-        start("master.Master", "--port", str(port), "--webui-port", "0")
-        log = work_dir / "master.Master-0.log"
-        wait_until(lambda: "I have been elected leader" in log.read_text(), READY_SECONDS, "no Spark master")
-        arguments = ("--cores", "1", "--memory", "1g", "--webui-port", "0", master)
-        workers = [start("worker.Worker", *arguments) for _ in range(worker_count)]
-        wait_until(
-            lambda: log.read_text().count("Registering worker") >= worker_count,
-            READY_SECONDS,
-            "no Spark workers",
-        )
-        yield SparkCluster(master, workers)
-    finally:
-        for process in reversed(running):
-            below = [pid for pid, _ in descendants(process.pid)]
-            process.kill()
-            process.wait()
-            for pid in below:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)

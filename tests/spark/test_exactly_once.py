@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 from bench.maven import PeerUnavailable
+from bench.spark_cluster import spark_cluster
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.spark.processes import Broker, KafkaProcess, Pipeline, spark_cluster, wait_until
+from tests.spark.processes import Broker, KafkaProcess, Pipeline, wait_until
 
 import ottla.testing
 

@@ -48,40 +48,38 @@ def expected(lines: list[str]) -> Counter[str]:
 
 
 @pytest.mark.slow
-def test_word_count_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    with BrokerProcess(log_level="warning") as broker:
-        address = broker.bootstrap_servers
-        create_topics(address, "lines", "word-counts")
-        arguments = [str(EXAMPLES / "word_count.py"), "--bootstrap-server", address, "--once", "--json"]
-        arguments += ["--state-dir", str(tmp_path)]
+def test_word_count_goes_on_where_it_stopped(any_cluster: str, tmp_path: Path) -> None:
+    create_topics(any_cluster, "lines", "word-counts")
+    arguments = [str(EXAMPLES / "word_count.py"), "--bootstrap-server", any_cluster, "--once", "--json"]
+    arguments += ["--state-dir", str(tmp_path)]
 
-        produce(address, LINES)
-        first = ottla_run(*arguments)
-        assert first.returncode == 0, first.stderr
-        assert counted(address) == expected(LINES)
-        told = [json.loads(line) for line in first.stdout.splitlines()]
-        assert sum(progress["rows"] for progress in told) >= len(LINES)
-        assert told[-1]["lag"] == 0
+    produce(any_cluster, LINES)
+    first = ottla_run(*arguments)
+    assert first.returncode == 0, first.stderr
+    assert counted(any_cluster) == expected(LINES)
+    told = [json.loads(line) for line in first.stdout.splitlines()]
+    assert sum(progress["rows"] for progress in told) >= len(LINES)
+    assert told[-1]["lag"] == 0
 
-        produce(address, LINES[:5])
-        second = ottla_run(*arguments)
-        assert second.returncode == 0, second.stderr
-        assert counted(address) == expected(LINES + LINES[:5])
+    produce(any_cluster, LINES[:5])
+    second = ottla_run(*arguments)
+    assert second.returncode == 0, second.stderr
+    assert counted(any_cluster) == expected(LINES + LINES[:5])
 
-        argv = [sys.executable, "-m", "ottla.cli.main", "streams-application-reset", "--json"]
-        argv += ["--application-id", "word-count", "--input-topics", "lines", "--to-latest"]
-        argv += ["--bootstrap-server", address, "--state-dir", str(tmp_path)]
-        reset = subprocess.run(argv, capture_output=True, text=True, check=False)
-        assert reset.returncode == 0, reset.stderr
-        done: dict[str, Any] = json.loads(reset.stdout)
-        assert done["deletedTopics"] == ["word-count-counts-changelog"]
-        assert sum(done["offsets"]["word-count"].values()) == len(LINES) + 5
-        assert not list(tmp_path.iterdir())
+    argv = [sys.executable, "-m", "ottla.cli.main", "streams-application-reset", "--json"]
+    argv += ["--application-id", "word-count", "--input-topics", "lines", "--to-latest"]
+    argv += ["--bootstrap-server", any_cluster, "--state-dir", str(tmp_path)]
+    reset = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert reset.returncode == 0, reset.stderr
+    done: dict[str, Any] = json.loads(reset.stdout)
+    assert done["deletedTopics"] == ["word-count-counts-changelog"]
+    assert sum(done["offsets"]["word-count"].values()) == len(LINES) + 5
+    assert not list(tmp_path.iterdir())
 
-        produce(address, ["anew"])
-        third = ottla_run(*arguments)
-        assert third.returncode == 0, third.stderr
-        assert counted(address) == {**expected(LINES + LINES[:5]), "anew": 1}
+    produce(any_cluster, ["anew"])
+    third = ottla_run(*arguments)
+    assert third.returncode == 0, third.stderr
+    assert counted(any_cluster) == {**expected(LINES + LINES[:5]), "anew": 1}
 
 
 @pytest.mark.parametrize(

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from bench import kafka_peer
-from bench.brokers import started
-from bench.kafka_peer import ApacheKafka
-from bench.maven import PeerUnavailable
 from confluent_kafka import Producer
 from tests.spark.topics import TIMEOUT_S, Cluster
 
-from ottla.testing import InProcessBroker
 
-
-@pytest.fixture(scope="module", params=["ottla", pytest.param("kafka", marks=pytest.mark.maven)])
-def cluster(
-    request: pytest.FixtureRequest,
-    ottla_broker_session: InProcessBroker,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Cluster]:
-    if request.param == "ottla":
-        yield Cluster(ottla_broker_session.bootstrap_servers)
-        return
-    try:
-        distribution = kafka_peer.fetch()
-    except PeerUnavailable as error:
-        pytest.skip(str(error))
-    home = tmp_path_factory.mktemp("kafka")
-    with started(ApacheKafka(distribution), str(home / "data"), home / "kafka.out") as kafka:
-        yield Cluster(f"127.0.0.1:{kafka.port}")
+@pytest.fixture(scope="module")
+def cluster(any_cluster: str) -> Cluster:
+    return Cluster(any_cluster)
 
 
 def transaction(producer: Any, topic: str, values: list[bytes], *, commit: bool) -> None:
