@@ -21,7 +21,9 @@ PARTITIONS = 2
 # As many as a life can get done before it ends, or it would wait for more.
 RECORDS_PER_KILL = (TRANSACTIONS_PER_LIFE_MAX + 1) * RECORDS_PER_TRANSACTION
 KILLS_BETWEEN_LOOKS = 5
-KILLS_TO_MEET_EVERYTHING = 10
+KILLS_TO_MEET_ABORTS = 10
+# Whether a transaction is open, with records in it, when a process is killed is chance. Of so many, some are.
+KILLS_TO_LEAVE_ONE_OPEN = 50
 
 # A virtual machine takes seconds to start; the others are quick to kill.
 SHARES = {"confluent": 0.51, "aio": 0.4, "java": 0.09}
@@ -61,13 +63,15 @@ def test_killing_a_transformer_neither_loses_nor_repeats_a_record(
         while sum(committed_offsets(admin, work.group, source, PARTITIONS)) < total:
             last.wait_step("idle", last.steps["idle"] + 1)
         check_so_far()
-    if kills < KILLS_TO_MEET_EVERYTHING:
+    if kills < KILLS_TO_MEET_ABORTS:
         return
     assert killings.steps["committed"] > kills, "most lives should get something done"
     everything = read_topic(bootstrap_servers, target, PARTITIONS, isolation="read_uncommitted")
     aborted = [value for values in everything for value in values if value.startswith(ABORTED)]
     assert aborted, "transactions were aborted, and their records are there for whoever asks"
-    assert sum(map(len, everything)) - len(aborted) > total, "kills have left unfinished transactions behind"
+    if kills >= KILLS_TO_LEAVE_ONE_OPEN:
+        left_open = sum(map(len, everything)) - len(aborted) - total
+        assert left_open > 0, "kills have left unfinished transactions behind"
 
 
 def test_members_of_a_consumer_group_commit_in_transactions(
