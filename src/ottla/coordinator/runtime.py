@@ -22,11 +22,11 @@ from ottla.coordinator.commands import (
     SyncReply,
     SyncRequest,
 )
-from ottla.coordinator.hosted import Command, ShardKind
 from ottla.coordinator.inspection import DescribedConsumerGroup, DescribedGroup, ListedGroup, count_groups
 from ottla.coordinator.records import decode, encode
 from ottla.coordinator.settings import GroupSettings
 from ottla.coordinator.shard import GroupShard
+from ottla.coordinator.shard_kind import Command, ShardKind
 from ottla.coordinator.shard_log import Producer, ShardLog
 from ottla.coordinator.shards import Shards
 from ottla.coordinator.verification import Verifications

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any, Generic
 
-from ottla.coordinator.hosted import Command, HostedShard, S, ShardKind
+from ottla.coordinator.hosted import HostedShard
+from ottla.coordinator.shard_kind import Command, S, ShardKind
 from ottla.coordinator.shard_log import partition_for
 from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.runtime.clock import Clock

@@ -22,11 +22,12 @@ from ottla.coordinator.commands import (
     TopicCommit,
     TopicFetch,
 )
-from ottla.coordinator.hosted import HostedShard, ShardKind
+from ottla.coordinator.hosted import HostedShard
 from ottla.coordinator.records import decode, encode
 from ottla.coordinator.runtime import GroupCoordinator
 from ottla.coordinator.settings import GroupSettings
 from ottla.coordinator.shard import GroupShard
+from ottla.coordinator.shard_kind import ShardKind
 from ottla.coordinator.shard_log import Producer, java_hash, partition_for, read_batches
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.internal_topics import OFFSETS_TOPIC as TOPIC

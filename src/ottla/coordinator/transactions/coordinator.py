@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
-from ottla.coordinator.hosted import Command, ShardKind
 from ottla.coordinator.producer_ids import ProducerIds
 from ottla.coordinator.regex import RegexError, compile_regex
 from ottla.coordinator.runtime import GroupCoordinator
+from ottla.coordinator.shard_kind import Command, ShardKind
 from ottla.coordinator.shard_log import ShardLog
 from ottla.coordinator.shards import Shards
 from ottla.coordinator.transactions.commands import (
