@@ -26,7 +26,7 @@ from typing import Any
 
 from bench.admin import create_topic
 from bench.brokers import ottla, running
-from bench.process import memory_alone, process_tree
+from bench.process import command_line, memory_alone, process_tree
 from bench.report import print_aligned
 from bench.spark_source import cpu_seconds
 from ottla.spark.session import spark_session
@@ -108,10 +108,7 @@ class Peaks:
 
 
 def _is_worker(pid: int) -> bool:
-    try:
-        return b"python" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
-    except OSError:
-        return False
+    return "python" in command_line(pid).partition(" ")[0]
 
 
 def _send(servers: str, topic: str, keys: Iterator[int]) -> int:
