@@ -24,6 +24,7 @@ from typing import Any
 
 from bench.admin import create_topic
 from bench.brokers import ottla, running
+from bench.filling import fill
 from bench.kafka_peer import ApacheKafka
 from bench.kafka_peer import fetch as fetch_kafka
 from bench.maven import CACHE, PeerUnavailable, fetch_jars
@@ -100,23 +101,13 @@ def cpu_seconds(pid: int) -> dict[int, float]:
 
 
 def _fill(servers: str, row_count: int, partitions: int, codec: str) -> None:
-    from confluent_kafka import Producer
-
-    producer = Producer({"bootstrap.servers": servers, "compression.type": codec, "linger.ms": 50})
     chosen = random.Random(1)
     letters = bytes(chosen.choices(b"abcdefghijklmnopqrstuvwxyz    ", k=VALUE_BYTES[1]))
-    for n in range(row_count):
-        value = letters[: chosen.randint(*VALUE_BYTES)]
-        while True:
-            try:
-                producer.produce(TOPIC, value, b"key-%d" % n, n % partitions)
-                break
-            except BufferError:
-                producer.poll(0.05)
-        if n % 1000 == 0:
-            producer.poll(0)
-    if left := producer.flush(TIMEOUT_S):
-        raise TimeoutError(f"{left} records could not be written")
+    rows = (
+        (TOPIC, letters[: chosen.randint(*VALUE_BYTES)], b"key-%d" % n, n % partitions)
+        for n in range(row_count)
+    )
+    fill({"bootstrap.servers": servers, "compression.type": codec}, rows)
 
 
 def _copy(spark: Any, source: str, options: dict[str, str], rows: int, work_dir: str) -> float:

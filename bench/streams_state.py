@@ -26,6 +26,7 @@ from typing import Any
 
 from bench.admin import create_topic
 from bench.brokers import ottla, running
+from bench.filling import ANY_PARTITION, fill
 from bench.process import command_line, memory_alone, process_tree
 from bench.report import print_aligned
 from bench.spark_source import cpu_seconds
@@ -112,22 +113,12 @@ def _is_worker(pid: int) -> bool:
 
 
 def _send(servers: str, topic: str, keys: Iterator[int]) -> int:
-    from confluent_kafka import Producer
-
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 50, "partitioner": "murmur2_random"})
-    count = 0
-    for count, key in enumerate(keys, 1):
-        while True:
-            try:
-                producer.produce(topic, (count % 100).to_bytes(8, "big"), b"user-%07d" % key)
-                break
-            except BufferError:
-                producer.poll(0.05)
-        if count % 1000 == 0:
-            producer.poll(0)
-    if left := producer.flush(TIMEOUT_S):
-        raise TimeoutError(f"{left} records could not be written")
-    return count
+    settings: dict[str, str | int] = {"bootstrap.servers": servers, "partitioner": "murmur2_random"}
+    rows = (
+        (topic, (number % 100).to_bytes(8, "big"), b"user-%07d" % key, ANY_PARTITION)
+        for number, key in enumerate(keys, 1)
+    )
+    return fill(settings, rows)
 
 
 def _measure(spark: Any, port: int, name: str, options: Any, work_dir: str) -> list[str]:
