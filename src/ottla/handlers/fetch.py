@@ -37,6 +37,8 @@ Topics = list[tuple[bytes, list[FetchedPartition]]]
 def fetch(broker: Broker, version: int, frame: memoryview, at: int) -> list[ReadableBuffer] | PendingReply:
     request = codec.parse(frame, at, version)
     request.max_bytes = min(request.max_bytes, broker.config.integer("fetch.max.bytes"))
+    # Who asks for more than fits into an answer would wait in vain.
+    request.min_bytes = min(request.min_bytes, request.max_bytes)
     fetch_set = _fetch_set(broker, request, version)
     if isinstance(fetch_set, ErrorCode):
         return codec.encode(version, SESSIONLESS, [], fetch_set.value)
@@ -68,7 +70,6 @@ def _fetch_set(broker: Broker, request: FetchRequest, version: int) -> FetchSet 
         if fetch_set is None:
             fetch_set = FetchSet()
     lookup = broker.replicas.by_id if by_id else broker.replicas.by_name
-    is_session = isinstance(fetch_set, FetchSession)
     for topic, partitions in request.topics:
         hosted = lookup.get(topic)
         for index, leader_epoch, offset, max_bytes in partitions:
@@ -77,8 +78,6 @@ def _fetch_set(broker: Broker, request: FetchRequest, version: int) -> FetchSet 
             entry.leader_epoch = leader_epoch
             entry.offset = offset
             entry.max_bytes = max_bytes
-            if is_session and partition is not None:
-                partition.watchers[entry] = None
     return fetch_set
 
 
@@ -122,7 +121,7 @@ class _Attempt:
                 failed = True
             else:
                 if entry.offset >= row.high_watermark:
-                    fetch_set.ready.pop(entry, None)
+                    fetch_set.nothing_in(entry)
                 if (
                     incremental
                     and entry.sent_high_watermark == row.high_watermark
@@ -141,9 +140,7 @@ class _Attempt:
         if partition is None or partition.removed:
             partition = self._resolve(entry)
             if partition is None:
-                by_id = self._version >= codec.FIRST_WITH_TOPIC_IDS
-                code = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
-                return FetchedPartition(entry.index, code.value, -1, -1, -1, b"")
+                return FetchedPartition(entry.index, self._unknown(entry).value, -1, -1, -1, b"")
         records: ReadableBuffer = b""
         aborted: list[tuple[int, int]] | None = None
         high_watermark = partition.high_watermark
@@ -176,9 +173,13 @@ class _Attempt:
         by_id = self._version >= codec.FIRST_WITH_TOPIC_IDS
         lookup = self._broker.replicas.by_id if by_id else self._broker.replicas.by_name
         entry.partition = lookup.get(entry.topic, {}).get(entry.index)
-        if entry.partition is not None and isinstance(self._set, FetchSession):
-            entry.partition.watchers[entry] = None
         return entry.partition
+
+    def _unknown(self, entry: FetchEntry) -> ErrorCode:
+        by_id = self._version >= codec.FIRST_WITH_TOPIC_IDS
+        if by_id and entry.topic not in self._broker.replicas.by_id:
+            return ErrorCode.unknown_topic_id
+        return ErrorCode.unknown_topic_or_partition
 
     def encode(self, topics: Topics) -> list[ReadableBuffer]:
         fetch_set = self._set
@@ -195,8 +196,7 @@ class _Attempt:
     def wait(self) -> PendingReply:
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(self._request.max_wait_ms / 1000, self._finish)
-        if not isinstance(self._set, FetchSession):
-            self._set.watch()
+        self._set.watch()
         self._set.on_ready = self._schedule
         self._reply = PendingReply(self._stop, self._finish)
         return self._reply
@@ -215,6 +215,8 @@ class _Attempt:
         topics, enough = self.collect()
         if enough:
             self._answer(topics)
+        else:
+            self._set.watch()
 
     def _finish(self) -> None:
         topics, _ = self.collect()

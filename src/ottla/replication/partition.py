@@ -16,7 +16,11 @@ ACKS_ALL = -1
 
 
 class Watcher(Protocol):
-    """Somebody who wants to know that a partition has more to read, or is gone."""
+    """Somebody who wants to know, once, that a partition has more to read, or is gone.
+
+    Once, because whoever knows and has not looked yet need not be told again: a consumer that died costs the
+    next append a call, and all later ones nothing.
+    """
 
     def partition_changed(self) -> None: ...
 
@@ -123,11 +127,11 @@ class Partition:
         )
 
     def notify(self) -> None:
-        for watcher in tuple(self.watchers):
+        watchers, self.watchers = self.watchers, {}
+        for watcher in watchers:
             watcher.partition_changed()
 
     def remove(self) -> None:
         """Readers that wait here learn it at once instead of at their time-out."""
         self.removed = True
         self.notify()
-        self.watchers.clear()

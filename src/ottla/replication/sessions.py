@@ -1,7 +1,8 @@
 """What a consumer is reading, remembered between its requests (incremental fetch sessions).
 
 A `FetchSet` keeps a list of the partitions that may have something new. Partitions put themselves on that
-list when they change, so a fetch costs what it returns, not the number of partitions it follows.
+list when they change, so a fetch costs what it returns, not the number of partitions it follows. They do so
+once: an entry is watching or on the list, and watches again when somebody has looked and found nothing.
 """
 
 from __future__ import annotations
@@ -74,7 +75,12 @@ class FetchSet:
             if entry.partition is not None:
                 entry.partition.watchers.pop(entry, None)
 
+    def nothing_in(self, entry: FetchEntry) -> None:
+        """Somebody looked: there is nothing to read at present."""
+        self.ready.pop(entry, None)
+
     def watch(self) -> None:
+        """From here on `on_ready` is called when a partition changes."""
         for entry in self.entries.values():
             if entry.partition is not None:
                 entry.partition.watchers[entry] = None
@@ -94,6 +100,17 @@ class FetchSession(FetchSet):
         self.epoch = 1
         self.uses_topic_ids = uses_topic_ids
         self.last_used = now
+
+    def nothing_in(self, entry: FetchEntry) -> None:
+        self.ready.pop(entry, None)
+        if entry.partition is not None:
+            entry.partition.watchers[entry] = None
+
+    def watch(self) -> None:
+        # The others are watching already.
+        for entry in self.ready:
+            if entry.partition is not None:
+                entry.partition.watchers[entry] = None
 
 
 class FetchSessions:

@@ -15,7 +15,7 @@ from kio.schema.write_txn_markers.v2.request import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from transactional_broker import TransactionalBroker, batch, decode_fetch, finished
+from transactional_broker import TransactionalBroker, batch, decode_fetch, finished, session_of
 
 from ottla.handlers.list_offsets import list_offsets
 from ottla.handlers.markers import write_txn_markers
@@ -101,11 +101,8 @@ def test_sessions_notice_that_more_became_stable() -> None:
     async def scenario() -> None:
         kit = TransactionalBroker()
         await kit.produce(batch(0))
-        from kio.index import load_response_schema
-        from kio.serial import entity_reader
-
         body = await finished(kit.fetch(0, session=(0, 0)))
-        session_id = entity_reader(load_response_schema(1, 12))(body, 0)[0].session_id
+        session_id = session_of(12, body)
         assert decode_fetch(12, body).high_watermark == 1
         assert decode_fetch(12, await finished(kit.fetch(-1, session=(session_id, 1)))) is None
         kit.partition().append_marker(7, 0, 0, False)

@@ -34,6 +34,7 @@ from ottla.wire.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
 
 NOW_MS = 1_750_000_000_000
 PRODUCER_ID = 7
+TOPIC_ID = UUID(int=1)
 
 
 class StandingClock:
@@ -46,6 +47,7 @@ class StandingClock:
 
 class Replicas:
     def __init__(self, runtime: Runtime, topics: Collection[str]) -> None:
+        self._runtime = runtime
         self.turns = ProducerTurns()
         self.recompressions = Recompressions()
         self.by_name: dict[bytes, dict[int, Partition]] = {}
@@ -58,6 +60,20 @@ class Replicas:
                 log = open_log(runtime, f"/data/{name}", name, LogConfig(), clean=True, topic_id=topic_id)
                 hosted[index] = Partition(log, topic_id, 1, (1,))
             self.by_name[topic.encode()] = self.by_id[topic_id.bytes] = hosted
+
+    def recreate(self, topic: str) -> None:
+        """Another topic takes the name, in one commit: what was there is gone, what is there is empty."""
+        gone = self.by_name[topic.encode()]
+        topic_id = UUID(int=100 + len(self.by_id))
+        del self.by_id[gone[0].topic_id.bytes]
+        hosted = {}
+        for index, partition in gone.items():
+            partition.remove()
+            name = TopicPartition(topic, index)
+            directory = f"/data/{topic_id}-{index}"
+            log = open_log(self._runtime, directory, name, LogConfig(), clean=True, topic_id=topic_id)
+            hosted[index] = Partition(log, topic_id, 1, (1,))
+        self.by_name[topic.encode()] = self.by_id[topic_id.bytes] = hosted
 
     def partition(self, topic: str, index: int) -> Partition:
         found = self.by_name.get(topic.encode(), {}).get(index)
@@ -116,7 +132,7 @@ class TransactionalBroker:
         runtime = Runtime(StandingClock(), SimDisk(), AsyncioNetwork(), random.Random(3), ThreadOffload())
         self.coordinator: Any = FakeCoordinator()
         self.groups: Any = FakeGroups()
-        replicas: Any = Replicas(runtime, ["a", "__consumer_offsets"])
+        self.replicas: Any = Replicas(runtime, ["a", "__consumer_offsets"])
         self.failures: list[BaseException] = []
         nothing: Any = None
         self.broker = Broker(
@@ -124,7 +140,7 @@ class TransactionalBroker:
             config=BrokerConfig.from_properties({"node.id": "1", **config}),
             node_id=1,
             cluster_id="c",
-            replicas=replicas,
+            replicas=self.replicas,
             fetch_sessions=FetchSessions(runtime.clock, runtime.random, 10),
             controller=nothing,
             producer_ids=nothing,
@@ -156,8 +172,12 @@ class TransactionalBroker:
         max_wait_ms: int = 0,
         session: tuple[int, int] = (0, -1),
         index: int = 0,
+        max_bytes: int = 1 << 20,
+        topic_id: UUID = TOPIC_ID,
     ) -> list[ReadableBody] | PendingReply:
+        """Of topic a, by id from version 13 on; with a negative offset of what the session has."""
         module = load_entity_module("fetch", version, EntityType.request)
+        topic: dict[str, Any] = {"topic_id": topic_id} if version >= 13 else {"topic": "a"}
         partition = module.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
         newer: dict[str, Any] = {}
         if version >= 7:
@@ -167,9 +187,9 @@ class TransactionalBroker:
         request = module.FetchRequest(
             max_wait=timedelta(milliseconds=max_wait_ms),
             min_bytes=min_bytes,
-            max_bytes=1 << 20,
+            max_bytes=max_bytes,
             isolation_level=int(committed),
-            topics=(module.FetchTopic(topic="a", partitions=(partition,)),) if offset >= 0 else (),
+            topics=(module.FetchTopic(**topic, partitions=(partition,)),) if offset >= 0 else (),
             **newer,
         )
         return fetch(self.broker, version, _written(request), 0)
@@ -245,6 +265,11 @@ def decode_fetch(version: int, body: bytes) -> Any:
     response, _ = entity_reader(load_response_schema(1, version))(body, 0)
     rows = [row for topic in response.responses for row in topic.partitions]
     return rows[0] if rows else None
+
+
+def session_of(version: int, body: bytes) -> int:
+    response, _ = entity_reader(load_response_schema(1, version))(body, 0)
+    return int(response.session_id)
 
 
 def _written(entity: Any) -> memoryview:
