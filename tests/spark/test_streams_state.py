@@ -11,7 +11,7 @@ from tests.spark.test_streams import Row, Running, by_driver, last
 from tests.spark.topics import Cluster
 
 from ottla.streams import Materialized, StreamsBuilder, TimeWindows, Topology
-from ottla.streams.spark_slots import slot_of
+from ottla.streams.on_spark.slots import slot_of
 from ottla.testing.in_process import InProcessBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

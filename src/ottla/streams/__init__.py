@@ -11,13 +11,10 @@
 
 from __future__ import annotations
 
-from ottla.streams.builder import StreamsBuilder
-from ottla.streams.errors import RecordError, SerdeError, StoreError, StreamsError, TopologyError
-from ottla.streams.failures import OnError
-from ottla.streams.functions import expr
-from ottla.streams.kstream import KStream
-from ottla.streams.ktable import GlobalKTable, KTable
-from ottla.streams.parameters import (
+from ottla.streams.dsl.builder import StreamsBuilder
+from ottla.streams.dsl.kstream import KStream
+from ottla.streams.dsl.ktable import GlobalKTable, KTable
+from ottla.streams.dsl.parameters import (
     Branched,
     BufferConfig,
     Consumed,
@@ -31,11 +28,20 @@ from ottla.streams.parameters import (
     Suppressed,
     TableJoined,
 )
+from ottla.streams.errors import RecordError, SerdeError, StoreError, StreamsError, TopologyError
+from ottla.streams.expressions import expr
+from ottla.streams.plan.topology import Topology
 from ottla.streams.processor import Processor, ProcessorContext, PunctuationType, Stores
 from ottla.streams.records import Record, Window, Windowed
 from ottla.streams.serdes import Serde, Serdes
-from ottla.streams.topology import Topology
-from ottla.streams.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from ottla.streams.tasks.failures import OnError
+from ottla.streams.windows import (
+    JoinWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+)
 
 __all__ = [
     "Branched",

@@ -19,17 +19,17 @@ from ottla.client.transaction import Transactions
 from ottla.spark.connection import Connection, shared_connection
 from ottla.spark.session import spark_session
 from ottla.spark.sink import write_stream
-from ottla.streams.cluster_topics import create_missing, existing_partitions, owned_topics
 from ottla.streams.errors import StreamsError
-from ottla.streams.failures import ErrorPolicy, OnError
-from ottla.streams.partitions import partition_counts, task_count
-from ottla.streams.plan import Plan, subtopologies
+from ottla.streams.on_spark.cluster_topics import create_missing, existing_partitions, owned_topics
+from ottla.streams.on_spark.query import QueryBuilder
+from ottla.streams.on_spark.query_plan import Query, compile_plan
+from ottla.streams.on_spark.shipping import ship_modules
+from ottla.streams.on_spark.worker_tasks import TaskSettings
+from ottla.streams.plan.partitions import partition_counts, task_count
+from ottla.streams.plan.plan import Plan, subtopologies
+from ottla.streams.plan.topology import Topology
 from ottla.streams.queries.tables import open_table, table_names
-from ottla.streams.shipping import ship_modules
-from ottla.streams.spark_plan import Query, compile_plan
-from ottla.streams.spark_query import QueryBuilder
-from ottla.streams.spark_tasks import TaskSettings
-from ottla.streams.topology import Topology
+from ottla.streams.tasks.failures import ErrorPolicy, OnError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

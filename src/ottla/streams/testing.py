@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.streams.errors import StreamsError
-from ottla.streams.failures import ErrorPolicy, OnError
-from ottla.streams.plan import Plan, subtopologies
+from ottla.streams.plan.plan import Plan, subtopologies
+from ottla.streams.plan.topology import Topology
 from ottla.streams.records import Headers, InputRecord, OutputRecord, Record
 from ottla.streams.serdes import Serde, Serdes
 from ottla.streams.state.backend import Backend, MemoryBackend
 from ottla.streams.state.spec import Store, open_store
-from ottla.streams.task import Task
-from ottla.streams.topology import Topology
+from ottla.streams.tasks.failures import ErrorPolicy, OnError
+from ottla.streams.tasks.task import Task
 from ottla.streams.windows import Duration, milliseconds
 
 # The state of a driver: by task, then by store.
@@ -170,7 +170,7 @@ class TopologyTestDriver:
 
     def _column_evaluator(self) -> Any:
         if self._columns is None:
-            from ottla.streams.column_evaluator import ColumnEvaluator
+            from ottla.streams.on_spark.column_evaluator import ColumnEvaluator
 
             self._columns = ColumnEvaluator()
         return self._columns

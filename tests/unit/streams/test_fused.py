@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.streams.topologies import relaxed
 
 from ottla.streams import KStream, StreamsBuilder
-from ottla.streams.fused import fuse
+from ottla.streams.tasks.fused import fuse
 from ottla.streams.testing import TopologyTestDriver
 
 STEPS: dict[str, Callable[[KStream], KStream]] = {

@@ -34,7 +34,7 @@ LIMIT = 10
 SENDER = """
 import sys
 from pyspark.cloudpickle import dumps
-from ottla.streams.shipping import ship_modules
+from ottla.streams.on_spark.shipping import ship_modules
 import program
 plan = program.build().plan
 print(*ship_modules(plan), file=sys.stderr)

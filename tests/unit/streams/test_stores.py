@@ -9,7 +9,7 @@ from tests.unit.streams.topologies import relaxed
 from ottla.streams import Serdes, Window, Windowed
 from ottla.streams.state.backend import MemoryBackend, WriteBackBackend
 from ottla.streams.state.buffer import KeyedBuffer, TimeOrderedBuffer
-from ottla.streams.state.pages import decode_page, encode_page
+from ottla.streams.state.entry_lists import decode_entries, encode_entries
 from ottla.streams.state.session import SessionStore
 from ottla.streams.state.time_index import TimeIndex
 from ottla.streams.state.window import WindowStore
@@ -26,7 +26,7 @@ FLUSH = st.just("flush")
     )
 )
 def test_pages_round_trip(entries: list[tuple[int, int, bytes | None]]) -> None:
-    assert decode_page(encode_page(entries)) == entries
+    assert decode_entries(encode_entries(entries)) == entries
 
 
 @relaxed

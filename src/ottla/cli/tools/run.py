@@ -15,7 +15,7 @@ from ottla.cli.output import Table, rich_table, show_record
 from ottla.cli.tool import COMMAND_CONFIG, Argument, Option, Tool
 
 if TYPE_CHECKING:
-    from ottla.streams.progress import QueryProgress
+    from ottla.streams.on_spark.progress import QueryProgress
     from ottla.streams.run import StreamsApplication
 
 _COLUMNS = ("Query", "Batch", "Rows/s", "Lag", "Batch ms", "State rows", "State MB")
@@ -148,13 +148,13 @@ def _watch(
 
 
 def _explained(name: str, failure: Exception) -> str:
-    from ottla.streams.progress import explain
+    from ottla.streams.on_spark.progress import explain
 
     return f"{name} failed: {explain(failure)}"
 
 
 def _progress(queries: list[Any]) -> list[QueryProgress]:
-    from ottla.streams.progress import progress_of
+    from ottla.streams.on_spark.progress import progress_of
 
     return [told for query in queries if (told := progress_of(query)) is not None]
 

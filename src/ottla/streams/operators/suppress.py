@@ -12,7 +12,7 @@ from ottla.streams.operators.base import Context, Output
 from ottla.streams.records import Change, Record
 from ottla.streams.serdes import Serde
 from ottla.streams.state.buffer import KeyedBuffer
-from ottla.streams.state.pages import Entry
+from ottla.streams.state.entry_lists import Entry
 
 _LENGTH = struct.Struct(">ii")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla.streams.errors import StoreError
-from ottla.streams.plan import Plan, ProcessorNode, SourceNode
+from ottla.streams.plan.plan import Plan, ProcessorNode, SourceNode
 from ottla.streams.queries.view import TableView
 from ottla.streams.serdes import Serde, session_windowed_serde, time_windowed_serde
 from ottla.streams.state.spec import StoreKind, StoreSpec

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 
 from ottla.streams.state.backend import Backend
-from ottla.streams.state.pages import Entry, Pages
+from ottla.streams.state.entry_lists import Entry, EntryLists
 from ottla.streams.state.time_index import TimeIndex
 
 _SIZE = b""
@@ -17,24 +17,24 @@ class TimeOrderedBuffer:
     """Entries by a time and a member; a member holds a list of entries. Leaves in order of time, then
     member."""
 
-    __slots__ = ("_index", "_pages", "_size", "name")
+    __slots__ = ("_index", "_lists", "_size", "name")
 
     def __init__(self, name: str, backend: Backend, *, width_ms: int) -> None:
         self.name = name
-        self._pages = Pages(backend, b"b")
+        self._lists = EntryLists(backend, b"b")
         self._index = TimeIndex(backend, width_ms)
-        self._size = Pages(backend, b"n")
+        self._size = EntryLists(backend, b"n")
 
     def get(self, time_ms: int, member: bytes) -> list[Entry]:
-        return list(self._pages.get(_page_key(time_ms, member)))
+        return list(self._lists.get(_list_key(time_ms, member)))
 
     def put(self, time_ms: int, member: bytes, entries: list[Entry]) -> None:
         """Set the entries of a member at a time; an empty list removes it."""
-        page_key = _page_key(time_ms, member)
-        page = self._pages.get(page_key)
-        self._count(len(entries) - len(page), _bytes_of(entries) - _bytes_of(page))
-        page[:] = entries
-        self._pages.changed(page_key)
+        list_key = _list_key(time_ms, member)
+        listed = self._lists.get(list_key)
+        self._count(len(entries) - len(listed), _bytes_of(entries) - _bytes_of(listed))
+        listed[:] = entries
+        self._lists.changed(list_key)
         if entries:
             self._index.add(time_ms, member)
         else:
@@ -46,12 +46,12 @@ class TimeOrderedBuffer:
 
     def pop_before(self, time_ms: int) -> Iterator[tuple[int, bytes, list[Entry]]]:
         for due_ms, member in self._index.pop_before(time_ms):
-            page_key = _page_key(due_ms, member)
-            page = self._pages.get(page_key)
-            entries = list(page)
+            list_key = _list_key(due_ms, member)
+            listed = self._lists.get(list_key)
+            entries = list(listed)
             self._count(-len(entries), -_bytes_of(entries))
-            page.clear()
-            self._pages.changed(page_key)
+            listed.clear()
+            self._lists.changed(list_key)
             yield due_ms, member, entries
 
     @property
@@ -66,7 +66,7 @@ class TimeOrderedBuffer:
 
     def flush(self) -> None:
         self._index.flush()
-        self._pages.flush()
+        self._lists.flush()
         self._size.flush()
 
     def _count(self, records: int, size_bytes: int) -> None:
@@ -82,12 +82,12 @@ class KeyedBuffer(TimeOrderedBuffer):
 
     def __init__(self, name: str, backend: Backend, *, width_ms: int) -> None:
         super().__init__(name, backend, width_ms=width_ms)
-        self._times = Pages(backend, b"k")
+        self._times = EntryLists(backend, b"k")
 
     def locate(self, member: bytes) -> int | None:
         """When the member is due, if it waits."""
-        page = self._times.get(member)
-        return page[0][0] if page else None
+        listed = self._times.get(member)
+        return listed[0][0] if listed else None
 
     def hold(self, time_ms: int, member: bytes, entry: Entry) -> None:
         """Let an entry wait: until the given time, or the earlier one the member already waits for."""
@@ -116,7 +116,7 @@ class KeyedBuffer(TimeOrderedBuffer):
         self._times.flush()
 
 
-def _page_key(time_ms: int, member: bytes) -> bytes:
+def _list_key(time_ms: int, member: bytes) -> bytes:
     return struct.pack(">q", time_ms) + member
 
 

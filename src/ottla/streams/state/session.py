@@ -1,6 +1,6 @@
 """Session store: aggregates by key and span of activity, forgotten after the retention.
 
-The sessions of one key form one page: there are few of them, and merging looks at its neighbours.
+The sessions of one key form one list: there are few of them, and merging looks at its neighbours.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from ottla.streams.records import Window, Windowed
 from ottla.streams.serdes import Serde
 from ottla.streams.state.backend import Backend, Log, log_nothing
-from ottla.streams.state.pages import Pages
+from ottla.streams.state.entry_lists import EntryLists
 from ottla.streams.state.time_index import TimeIndex
 
 _CLOCK = b""
@@ -20,7 +20,7 @@ _SPANS_ALIVE = 16
 
 
 class SessionStore:
-    __slots__ = ("_clock", "_index", "_key", "_log", "_pages", "_retention_ms", "_value", "name")
+    __slots__ = ("_clock", "_index", "_key", "_lists", "_log", "_retention_ms", "_value", "name")
 
     def __init__(
         self,
@@ -37,10 +37,10 @@ class SessionStore:
         self._key = key
         self._value = value
         self._retention_ms = retention_ms
-        self._pages = Pages(backend, b"s")
+        self._lists = EntryLists(backend, b"s")
         # Each flush looks through the span that expires next, so spans are a part of what is alive.
         self._index = TimeIndex(backend, retention_ms // _SPANS_ALIVE)
-        self._clock = Pages(backend, b"c")
+        self._clock = EntryLists(backend, b"c")
 
     def find_sessions(
         self, key: Any, earliest_end_ms: int, latest_start_ms: int
@@ -49,7 +49,7 @@ class SessionStore:
         earliest_end_ms = max(earliest_end_ms, self._oldest_live_ms())
         return [
             (Windowed(key, Window(start, end)), self._value.deserialize(data))
-            for start, end, data in self._pages.get(self._key.serialize(key) or b"")
+            for start, end, data in self._lists.get(self._key.serialize(key) or b"")
             if end >= earliest_end_ms and start <= latest_start_ms
         ]
 
@@ -68,20 +68,20 @@ class SessionStore:
         start, end = session.window
         self._observe(end)
         key_bytes = self._key.serialize(session.key) or b""
-        page = self._pages.get(key_bytes)
-        page[:] = [entry for entry in page if entry[:2] != (start, end)]
+        listed = self._lists.get(key_bytes)
+        listed[:] = [entry for entry in listed if entry[:2] != (start, end)]
         data = self._value.serialize(value)
         self._log(key_bytes + struct.pack(">qq", end, start), data, end)
         if data is None or end < self._oldest_live_ms():
             self._index.remove(end, key_bytes)
             # Another session of the key may end at the same time.
-            if any(entry[1] == end for entry in page):
+            if any(entry[1] == end for entry in listed):
                 self._index.add(end, key_bytes)
         else:
-            page.append((start, end, data))
-            page.sort(key=lambda entry: entry[:2])
+            listed.append((start, end, data))
+            listed.sort(key=lambda entry: entry[:2])
             self._index.add(end, key_bytes)
-        self._pages.changed(key_bytes)
+        self._lists.changed(key_bytes)
 
     def remove(self, session: Windowed) -> None:
         self.put(session, None)
@@ -94,7 +94,7 @@ class SessionStore:
                 key = self._key.deserialize(key_bytes)
                 found.extend(
                     (Windowed(key, Window(start, entry_end)), self._value.deserialize(data))
-                    for start, entry_end, data in self._pages.get(key_bytes)
+                    for start, entry_end, data in self._lists.get(key_bytes)
                     if entry_end == end
                 )
         return found
@@ -105,11 +105,11 @@ class SessionStore:
     def flush(self) -> None:
         oldest_ms = self._oldest_live_ms()
         for _, key_bytes in self._index.pop_before(oldest_ms):
-            page = self._pages.get(key_bytes)
-            page[:] = [entry for entry in page if entry[1] >= oldest_ms]
-            self._pages.changed(key_bytes)
+            listed = self._lists.get(key_bytes)
+            listed[:] = [entry for entry in listed if entry[1] >= oldest_ms]
+            self._lists.changed(key_bytes)
         self._index.flush()
-        self._pages.flush()
+        self._lists.flush()
         self._clock.flush()
 
     def _observe(self, end_ms: int) -> None:

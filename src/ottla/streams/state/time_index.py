@@ -13,8 +13,8 @@ from bisect import insort
 from collections.abc import Iterator
 
 from ottla.streams.state.backend import Backend
+from ottla.streams.state.entry_lists import EntryLists
 from ottla.streams.state.paged import PagedBackend
-from ottla.streams.state.pages import Pages
 
 _PREFIX = b"t"
 _SPANS = b"spans"
@@ -28,8 +28,8 @@ class TimeIndex:
         "_backend",
         "_heap",
         "_heap_span",
+        "_lists",
         "_members",
-        "_pages",
         "_spans",
         "_spans_stored",
         "_width_ms",
@@ -37,7 +37,7 @@ class TimeIndex:
 
     def __init__(self, backend: Backend, width_ms: int) -> None:
         self._backend = backend
-        self._pages = Pages(backend, _PREFIX)
+        self._lists = EntryLists(backend, _PREFIX)
         self._width_ms = max(1, width_ms)
         self._members: dict[int, PagedBackend] = {}
         self._spans: list[int] | None = None
@@ -112,7 +112,7 @@ class TimeIndex:
     def spans(self) -> list[int]:
         """Those with members, in order."""
         if self._spans is None:
-            self._spans_stored = [entry[0] for entry in self._pages.get(_SPANS)]
+            self._spans_stored = [entry[0] for entry in self._lists.get(_SPANS)]
             self._spans = list(self._spans_stored)
         return self._spans
 
@@ -124,9 +124,9 @@ class TimeIndex:
         for _, members in sorted(self._members.items()):
             members.flush()
         if self._spans is not None and self._spans != self._spans_stored:
-            self._pages.get(_SPANS)[:] = [(span, 0, None) for span in self._spans]
-            self._pages.changed(_SPANS)
-        self._pages.flush()
+            self._lists.get(_SPANS)[:] = [(span, 0, None) for span in self._spans]
+            self._lists.changed(_SPANS)
+        self._lists.flush()
         self._members.clear()
         self._spans = None
         self._heap_span = None

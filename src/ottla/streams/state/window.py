@@ -1,6 +1,6 @@
 """Window store: values by key and the start of their window, forgotten after the retention.
 
-Entries of a key are paged by segments of time as long as a window, so that a tumbling window is one page and
+Entries of a key are listed by segments of time as long as a window, so that a tumbling window is one list and
 a range of a join touches two or three. What is older than the retention, measured from the youngest start
 ever put, is gone.
 """
@@ -14,8 +14,8 @@ from typing import Any
 from ottla.streams.records import ValueAndTimestamp, Window, Windowed
 from ottla.streams.serdes import Serde
 from ottla.streams.state.backend import Backend, Log, log_nothing
+from ottla.streams.state.entry_lists import Entry, EntryLists
 from ottla.streams.state.keys import key_writer
-from ottla.streams.state.pages import Entry, Pages
 from ottla.streams.state.time_index import TimeIndex
 from ottla.streams.windows import UNLIMITED_MS
 
@@ -29,8 +29,8 @@ class WindowStore:
         "_index",
         "_key",
         "_key_bytes",
+        "_lists",
         "_log",
-        "_pages",
         "_retention_ms",
         "_segment_ms",
         "_size_ms",
@@ -59,9 +59,9 @@ class WindowStore:
         self._segment_ms = max(1, size_ms)
         self._retention_ms = retention_ms
         self._duplicates = retain_duplicates
-        self._pages = Pages(backend, b"w")
+        self._lists = EntryLists(backend, b"w")
         self._index = TimeIndex(backend, self._segment_ms)
-        self._clock = Pages(backend, b"c")
+        self._clock = EntryLists(backend, b"c")
 
     def put(self, key: Any, value: Any, start_ms: int, timestamp_ms: int = -1) -> None:
         """Set the value of a window; ``None`` deletes it. Of a store with duplicates, it only adds."""
@@ -71,19 +71,19 @@ class WindowStore:
         if start_ms < self._oldest_live_ms():
             return
         key_bytes = self._key_bytes(key)
-        page_key = self._page_key(key_bytes, start_ms // self._segment_ms)
-        page = self._pages.get(page_key)
-        if not page:
+        list_key = self._list_key(key_bytes, start_ms // self._segment_ms)
+        listed = self._lists.get(list_key)
+        if not listed:
             self._index.add(start_ms // self._segment_ms * self._segment_ms, key_bytes)
         if not self._duplicates:
-            page[:] = [entry for entry in page if entry[0] != start_ms]
+            listed[:] = [entry for entry in listed if entry[0] != start_ms]
         data = self._value.serialize(value)
         self._log(key_bytes + struct.pack(">q", start_ms), data, timestamp_ms)
         if data is not None:
-            page.append((start_ms, timestamp_ms, data))
+            listed.append((start_ms, timestamp_ms, data))
             # Stable: duplicates of one time keep the order in which they came.
-            page.sort(key=_start)
-        self._pages.changed(page_key)
+            listed.sort(key=_start)
+        self._lists.changed(list_key)
 
     def fetch(self, key: Any, start_ms: int) -> Any:
         found = self.fetch_with_timestamp(key, start_ms)
@@ -92,8 +92,8 @@ class WindowStore:
     def fetch_with_timestamp(self, key: Any, start_ms: int) -> ValueAndTimestamp | None:
         if start_ms < self._oldest_live_ms():
             return None
-        page = self._pages.get(self._page_key(self._key_bytes(key), start_ms // self._segment_ms))
-        for start, timestamp_ms, data in page:
+        listed = self._lists.get(self._list_key(self._key_bytes(key), start_ms // self._segment_ms))
+        for start, timestamp_ms, data in listed:
             if start == start_ms:
                 return ValueAndTimestamp(self._value.deserialize(data), timestamp_ms)
         return None
@@ -115,8 +115,8 @@ class WindowStore:
                 continue
             seen.add((segment_start, key_bytes))
             segment_end = segment_start + self._segment_ms - 1
-            page = self._entries(key_bytes, max(from_ms, segment_start), min(to_ms, segment_end))
-            found.extend((start, key_bytes, data) for start, _, data in page)
+            listed = self._entries(key_bytes, max(from_ms, segment_start), min(to_ms, segment_end))
+            found.extend((start, key_bytes, data) for start, _, data in listed)
         for start, key_bytes, data in sorted(found, key=lambda each: each[:2]):
             window = Window(start, min(start + self._size_ms, UNLIMITED_MS))
             yield Windowed(self._key.deserialize(key_bytes), window), self._value.deserialize(data)
@@ -126,11 +126,11 @@ class WindowStore:
 
     def flush(self) -> None:
         for segment_start, key_bytes in self._index.pop_before(self._oldest_live_ms() - self._segment_ms + 1):
-            page_key = self._page_key(key_bytes, segment_start // self._segment_ms)
-            self._pages.get(page_key).clear()
-            self._pages.changed(page_key)
+            list_key = self._list_key(key_bytes, segment_start // self._segment_ms)
+            self._lists.get(list_key).clear()
+            self._lists.changed(list_key)
         self._index.flush()
-        self._pages.flush()
+        self._lists.flush()
         self._clock.flush()
 
     def _entries(self, key_bytes: bytes, from_ms: int, to_ms: int) -> list[Entry]:
@@ -140,8 +140,8 @@ class WindowStore:
         segments = range(first, last + 1)
         for segment in self._index.spans() if len(segments) > len(self._index.spans()) else segments:
             if first <= segment <= last:
-                page = self._pages.get(self._page_key(key_bytes, segment))
-                found.extend(entry for entry in page if from_ms <= entry[0] <= to_ms)
+                listed = self._lists.get(self._list_key(key_bytes, segment))
+                found.extend(entry for entry in listed if from_ms <= entry[0] <= to_ms)
         return found
 
     def _observe(self, start_ms: int) -> None:
@@ -155,7 +155,7 @@ class WindowStore:
         return max(0, clock[0][0] - self._retention_ms + 1) if clock else 0
 
     @staticmethod
-    def _page_key(key_bytes: bytes, segment: int) -> bytes:
+    def _list_key(key_bytes: bytes, segment: int) -> bytes:
         return key_bytes + struct.pack(">q", segment)
 
 

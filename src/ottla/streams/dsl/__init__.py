@@ -1,0 +1,1 @@
+"""What a program says: builder, streams, tables. Knows the plan it makes, nothing of how that runs."""

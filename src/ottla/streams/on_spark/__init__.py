@@ -1,0 +1,1 @@
+"""Plans as streaming queries: the only part of Streams that knows Spark."""

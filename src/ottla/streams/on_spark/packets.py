@@ -1,0 +1,255 @@
+"""Packets: many records in one Spark row, between the stages of a query with tasks.
+
+A row costs Spark's stateful operator, and its Python side, many times what a record costs a task. So records
+travel to tasks, and results leave them, as Arrow record batches inside a binary column. A packet holds
+records of one partition on their way into one task, in the order of their offsets.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ottla.records.murmur import key_partitions
+from ottla.streams.on_spark.rows import (
+    HEADERS_TYPE,
+    OUTPUT,
+    OutputRows,
+    as_list,
+    header_list,
+    header_rows,
+    timestamps,
+)
+from ottla.streams.on_spark.slots import slot_of
+from ottla.streams.records import InputRecord, Origin, OutputRecord
+
+# What Spark sees of records on their way into tasks.
+PACKETS = (
+    "slot bigint, task int, topic string, origin_topic string, origin_partition int, "
+    "first_offset bigint, last_offset bigint, sequence bigint, records binary"
+)
+# What Spark sees of results on their way out of tasks.
+RESULT_PACKETS = "records binary"
+
+PACKET_BYTES = 1024 * 1024
+# Packets of different stages are told apart by it, so that their order does not depend on when they arrive.
+_STAGE_SHIFT = 40
+
+_PACKETS = pa.schema(
+    [
+        ("slot", pa.int64()),
+        ("task", pa.int32()),
+        ("topic", pa.string()),
+        ("origin_topic", pa.string()),
+        ("origin_partition", pa.int32()),
+        ("first_offset", pa.int64()),
+        ("last_offset", pa.int64()),
+        ("sequence", pa.int64()),
+        ("records", pa.binary()),
+    ]
+)
+_RECORDS = pa.schema(
+    [
+        ("offset", pa.int64()),
+        ("timestamp_ms", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS_TYPE),
+    ]
+)
+
+
+class Queue(NamedTuple):
+    """Records a task takes in order: of a topic, and of the partition they were read from."""
+
+    topic: str
+    origin_topic: str
+    origin_partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackStage:
+    """For ``mapInArrow``: rows from topics as packets for tasks, the partition being the task."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        packer = Packer(0)
+        for batch in batches:
+            if batch.num_rows:
+                columns = {name: batch.column(index) for index, name in enumerate(batch.schema.names)}
+                partitions = columns["partition"].to_numpy()
+                records = [
+                    columns["offset"],
+                    pa.array(timestamps(columns["timestamp"])),
+                    columns["key"],
+                    columns["value"],
+                    columns["headers"].cast(HEADERS_TYPE),
+                ]
+                yield packer.pack(records, partitions, columns["topic"], columns["topic"], partitions)
+
+
+class Packer:
+    """Makes packets of the batches of a stage."""
+
+    def __init__(self, stage: int) -> None:
+        self._sequence = stage << _STAGE_SHIFT
+
+    def pack_outputs(self, rows: OutputRows, partitions: int) -> pa.RecordBatch:
+        """What a stage produces, for tasks of so many partitions."""
+        keys = pa.array(rows.keys, pa.binary())
+        columns = [
+            pa.array([origin.offset for origin in rows.origins], pa.int64()),
+            pa.array(rows.timestamps_ms, pa.int64()),
+            keys,
+            pa.array(rows.values, pa.binary()),
+            pa.array(rows.headers, HEADERS_TYPE),
+        ]
+        return self.pack(
+            columns,
+            key_partitions(keys, partitions),
+            pa.array(rows.topics, pa.string()),
+            pa.array([origin.topic for origin in rows.origins], pa.string()),
+            np.array([origin.partition for origin in rows.origins], np.int32),
+        )
+
+    def pack(
+        self,
+        columns: Sequence[pa.Array],
+        tasks: npt.NDArray[np.int32],
+        topics: pa.Array,
+        origin_topics: pa.Array,
+        origin_partitions: npt.NDArray[np.int32],
+    ) -> pa.RecordBatch:
+        """``columns`` are those of the records: offset, timestamp, key, value and headers."""
+        records = pa.RecordBatch.from_arrays(columns, schema=_RECORDS)
+        topic_codes, topic_names = _coded(topics)
+        origin_codes, origin_names = _coded(origin_topics)
+        codes = _combined(topic_codes, origin_codes, origin_partitions, tasks)
+        offsets = columns[0].to_numpy()
+        if (codes != codes[0]).any() or (np.diff(offsets) < 0).any():
+            order = np.lexsort((offsets, codes))
+            records = records.take(pa.array(order))
+            codes, offsets = codes[order], offsets[order]
+        else:
+            order = np.arange(len(codes))
+        bounds = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
+        rows: list[tuple[Any, ...]] = []
+        rows_max = max(1, PACKET_BYTES * len(codes) // max(1, records.nbytes))
+        for begin, end in pairwise(bounds):
+            first = order[begin]
+            queue = (
+                slot_of(int(tasks[first])),
+                int(tasks[first]),
+                topic_names[topic_codes[first]],
+                origin_names[origin_codes[first]],
+                int(origin_partitions[first]),
+            )
+            for start in range(begin, end, rows_max):
+                stop = min(end, start + rows_max)
+                data = records.slice(start, stop - start).serialize()
+                place = int(offsets[start]), int(offsets[stop - 1]), self._sequence
+                rows.append((*queue, *place, data.to_pybytes()))
+                self._sequence += 1
+        arrays = [pa.array(values, field.type) for values, field in zip(zip(*rows), _PACKETS, strict=True)]  # noqa: B905
+        return pa.RecordBatch.from_arrays(arrays, schema=_PACKETS)
+
+
+def in_order(packets: Iterable[Any]) -> Iterator[InputRecord]:
+    """Records of a task in the order Kafka Streams takes them: each partition by offset, always the
+    partition whose next record is the oldest."""
+    queues: dict[Queue, list[Any]] = {}
+    for packet in packets:
+        queue = Queue(packet.topic, packet.origin_topic, packet.origin_partition)
+        queues.setdefault(queue, []).append(packet)
+    heads: list[tuple[int, Queue, InputRecord, Iterator[InputRecord]]] = []
+    for queue, waiting in queues.items():
+        records = _of_queue(queue, waiting)
+        first = next(records)
+        heads.append((first.timestamp_ms, queue, first, records))
+    heapq.heapify(heads)
+    while len(heads) > 1:
+        _, queue, record, records = heads[0]
+        yield record
+        following = next(records, None)
+        if following is None:
+            heapq.heappop(heads)
+        else:
+            heapq.heapreplace(heads, (following.timestamp_ms, queue, following, records))
+    for _, _, record, records in heads:
+        yield record
+        yield from records
+
+
+def _of_queue(queue: Queue, packets: list[Any]) -> Iterator[InputRecord]:
+    packets.sort(key=lambda packet: (packet.first_offset, packet.sequence))
+    if all(first.last_offset <= second.first_offset for first, second in pairwise(packets)):
+        for packet in packets:
+            yield from _unpacked(queue, packet)
+    else:
+        # Two stages have made records for one topic from one partition.
+        packets.sort(key=lambda packet: packet.sequence)
+        yield from sorted(
+            (record for packet in packets for record in _unpacked(queue, packet)),
+            key=lambda record: record.offset,
+        )
+
+
+def _unpacked(queue: Queue, packet: Any) -> Iterator[InputRecord]:
+    topic, origin_topic, origin_partition = queue
+    batch = pa.ipc.read_record_batch(pa.py_buffer(packet.records), _RECORDS)
+    offsets, times, keys, values, headers = batch.columns
+    offset_list = offsets.to_numpy().tolist()
+    origins: Iterable[Origin | None] = repeat(None)
+    if (origin_topic, origin_partition) != (topic, packet.task):
+        origins = map(Origin, repeat(origin_topic), repeat(origin_partition), offset_list)
+    return map(
+        InputRecord,
+        repeat(topic),
+        repeat(packet.task),
+        offset_list,
+        times.to_numpy().tolist(),
+        as_list(keys),
+        as_list(values),
+        header_list(headers),
+        origins,
+    )
+
+
+def pack_results(outputs: Sequence[OutputRecord]) -> bytes:
+    topics, keys, values, times_ms, headers, partitions = zip(*outputs, strict=True)
+    columns = [
+        pa.array(topics, pa.string()),
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.binary()),
+        pa.array([header_rows(each) for each in headers], HEADERS_TYPE),
+        pa.array(partitions, pa.int32()),
+        pa.array(np.array(times_ms, np.int64) * 1000).cast(OUTPUT.field("timestamp").type),
+    ]
+    data: bytes = pa.RecordBatch.from_arrays(columns, schema=OUTPUT).serialize().to_pybytes()
+    return data
+
+
+def unpack_results(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For ``mapInArrow``: results of tasks as rows for the sink."""
+    for batch in batches:
+        for packet in batch.column(0):
+            yield pa.ipc.read_record_batch(packet.as_buffer(), OUTPUT)
+
+
+def _coded(names: pa.Array) -> tuple[npt.NDArray[np.int32], list[str]]:
+    encoded = names.dictionary_encode()
+    return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+
+
+def _combined(*parts: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    """One number for each different combination."""
+    combined = np.zeros(len(parts[0]), np.int64)
+    for part in parts:
+        combined = combined * (int(part.max()) + 1) + part
+    return combined

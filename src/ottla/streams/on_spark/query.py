@@ -1,0 +1,265 @@
+"""Queries as data frames: from topics through tasks to rows for the sink."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from ottla.streams.on_spark.column_evaluator import as_column
+from ottla.streams.on_spark.columns import (
+    ColumnHead,
+    apply_columns,
+    as_text,
+    column_heads,
+    decode,
+    encode,
+    ends_at,
+    refuse_columns,
+    without_head,
+)
+from ottla.streams.on_spark.packets import PACKETS, RESULT_PACKETS, PackStage, unpack_results
+from ottla.streams.on_spark.query_plan import Aggregation, Kind, Query, results_topic
+from ottla.streams.on_spark.rows import AGGREGATED_SCHEMA, OUTPUT_SCHEMA
+from ottla.streams.on_spark.worker_tasks import StatelessStage, TaskProcessor, TaskSettings
+from ottla.streams.operators.custom import CustomProcessor
+from ottla.streams.operators.stateless import ToStream
+from ottla.streams.plan.partitions import task_count
+from ottla.streams.plan.plan import Plan, ProcessorNode, SinkNode, SourceNode
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# As Spark's Kafka source names the ends of a partition.
+_SPECIAL_OFFSETS = {"earliest": -2, "latest": -1}
+
+
+class QueryBuilder:
+    """Makes the data frames of an application's queries."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        settings: TaskSettings,
+        source_options: Mapping[str, str],
+        *,
+        offset_reset: str,
+        given_offsets: Mapping[tuple[str, int], int],
+    ) -> None:
+        """`given_offsets` are where to begin instead, if there is no checkpoint to go on from."""
+        self._session = session
+        self._settings = settings
+        self._source_options = dict(source_options)
+        self._offset_reset = offset_reset
+        self._given_offsets = given_offsets
+
+    def build(self, query: Query) -> DataFrame:
+        """Rows with topic, key, value, headers, partition and timestamp."""
+        match query.kind:
+            case Kind.STATELESS:
+                return self._stateless(query.plan)
+            case Kind.TASKS:
+                return self._tasks(query)
+            case Kind.AGGREGATION:
+                assert query.aggregation is not None
+                return self._aggregation(query, query.aggregation)
+
+    def _read(self, sources: list[SourceNode]) -> DataFrame:
+        """Records of topics, for sources that may begin at different ends."""
+        by_reset: dict[str, list[SourceNode]] = {}
+        for source in sources:
+            by_reset.setdefault(source.offset_reset or self._offset_reset, []).append(source)
+        frames = []
+        for reset, group in sorted(by_reset.items()):
+            topics = sorted({topic for source in group for topic in source.topics})
+            if topics:
+                frames.append(self._subscribe("subscribe", ",".join(topics), self._begin(topics, reset)))
+            patterns = sorted({source.pattern for source in group if source.pattern is not None})
+            frames.extend(self._subscribe("subscribePattern", pattern, reset) for pattern in patterns)
+        return _union(frames)
+
+    def _begin(self, topics: list[str], reset: str) -> str:
+        given = self._given_offsets
+        if not any(topic in topics for topic, _ in given):
+            return reset
+        other = _SPECIAL_OFFSETS[reset]
+        counts = self._settings.partition_counts
+        return json.dumps(
+            {
+                topic: {str(number): given.get((topic, number), other) for number in range(counts[topic])}
+                for topic in topics
+            }
+        )
+
+    def _subscribe(self, kind: str, topics: str, begin: str) -> DataFrame:
+        from pyspark.sql import functions
+
+        reader = (
+            self._session.readStream.format("ottla").option(kind, topics).option("startingOffsets", begin)
+        )
+        for name, value in self._source_options.items():
+            reader = reader.option(name, value)
+        # To hand a column of null lists to Python, Spark goes through all rows again for each row.
+        records = reader.option("includeHeaders", "true").load()
+        return records.withColumn("headers", functions.expr("coalesce(headers, array())"))
+
+    def _stateless(self, plan: Plan) -> DataFrame:
+        heads = column_heads(plan)
+        native = [(head, sink) for head in heads if head.nodes and (sink := ends_at(plan, head)) is not None]
+        if len(native) == len(heads):
+            return _union(
+                [_sink_rows(apply_columns(head, self._read([head.source])), sink) for head, sink in native]
+            )
+        frame, rest = self._behind_columns(plan, heads)
+        return frame.mapInArrow(StatelessStage(rest, self._settings), OUTPUT_SCHEMA)
+
+    def _shuffled(self, number: int, part: Plan, tasks: int, *, by_key_only: bool) -> DataFrame:
+        """The output of a stateless part as packets for tasks, or as rows for Spark's own aggregation."""
+        heads = column_heads(part)
+        native = [(head, sink) for head in heads if head.nodes and (sink := ends_at(part, head)) is not None]
+        if by_key_only and len(native) == len(heads):
+            frames = [
+                _aggregated_rows(apply_columns(head, self._read([head.source])), sink)
+                for head, sink in native
+            ]
+            return _union(frames)
+        frame, rest = self._behind_columns(part, heads)
+        stage = StatelessStage(rest, self._settings, tasks, by_key_only=by_key_only, number=number)
+        return frame.mapInArrow(stage, AGGREGATED_SCHEMA if by_key_only else PACKETS)
+
+    def _behind_columns(self, plan: Plan, heads: list[ColumnHead]) -> tuple[DataFrame, Plan]:
+        """Records after the expressions right behind sources, and the plan of what is left to do."""
+        plain = [head.source for head in heads if not head.nodes]
+        if len(plain) == len(heads):
+            return self._read(plain).drop("timestampType"), plan
+        frames = []
+        if plain:
+            records = self._read(plain)
+            origins = {"origin_topic": records["topic"], "origin_partition": records["partition"]}
+            frames.append(records.drop("timestampType").withColumns(origins))
+        for head in heads:
+            if head.nodes:
+                rows, source = as_text(apply_columns(head, self._read([head.source])), head)
+                frames.append(rows)
+                plan = without_head(plan, head, source)
+        return _union(frames), plan
+
+    def _inputs(self, query: Query) -> DataFrame:
+        """Everything a stateful query works on: packets for tasks, or rows for Spark's own aggregation."""
+        tasks = task_count(query.plan, self._settings.partition_counts)
+        by_key_only = query.kind is Kind.AGGREGATION
+        frames = [
+            self._shuffled(number, part, tasks, by_key_only=by_key_only)
+            for number, part in enumerate(query.upstream)
+        ]
+        own = [source for source in query.plan.sources() if not set(source.topics) & query.shuffled_topics]
+        if own:
+            records = self._read(own)
+            frames.append(
+                records.selectExpr("unix_millis(timestamp) AS timestamp_ms", "key", "value")
+                if by_key_only
+                else records.mapInArrow(PackStage(), PACKETS)
+            )
+        return _union(frames)
+
+    def _tasks(self, query: Query) -> DataFrame:
+        refuse_columns(query.plan)
+        timers = any(
+            isinstance(node, ProcessorNode) and isinstance(node.operator, CustomProcessor)
+            for node in query.plan.nodes.values()
+        )
+        processor = TaskProcessor(query.plan, self._settings, with_timers=timers)
+        packets = (
+            self._inputs(query)
+            .groupBy("slot")
+            .transformWithState(processor, RESULT_PACKETS, "Update", "ProcessingTime" if timers else "None")
+        )
+        return packets.mapInArrow(unpack_results, OUTPUT_SCHEMA)
+
+    def _aggregation(self, query: Query, aggregation: Aggregation) -> DataFrame:
+        from pyspark.sql import functions
+
+        rows = self._inputs(query).where("key IS NOT NULL AND value IS NOT NULL")
+        store = aggregation.store
+        if aggregation.column is None:
+            result: Column = functions.count("*")
+        else:
+            rows = rows.withColumn("value", functions.expr(decode(aggregation.source.value, "value")))
+            result = as_column(aggregation.column.expression)
+        totals = rows.groupBy("key").agg(
+            functions.max("timestamp_ms").alias("timestamp_ms"), result.alias("result")
+        )
+        encoded = totals.selectExpr("key", f"{encode(store.value, 'result')} AS value", "timestamp_ms")
+        sink = _only_sink(aggregation)
+        targets: list[str] = []
+        if store.queryable and store.logged:
+            targets.append(f"{self._settings.application_id}-{store.changelog}")
+        if sink is not None:
+            targets.append(sink)
+        elif not any(isinstance(node, SinkNode) for node in aggregation.rest.nodes.values()) and targets:
+            pass
+        else:
+            return self._behind_aggregation(encoded, aggregation, targets)
+        names = ", ".join(f"'{target}'" for target in targets)
+        return encoded.selectExpr(
+            f"explode(array({names})) AS topic",
+            "key",
+            "value",
+            "CAST(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
+            "CAST(NULL AS INT) AS partition",
+            "timestamp_millis(timestamp_ms) AS timestamp",
+        )
+
+    def _behind_aggregation(self, encoded: DataFrame, aggregation: Aggregation, logs: list[str]) -> DataFrame:
+        """Runs the nodes behind Spark's aggregation on its results."""
+        topic = results_topic(aggregation.node)
+        rows = encoded.selectExpr(
+            f"'{topic}' AS topic",
+            "CAST(-1 AS INT) AS partition",
+            "CAST(-1 AS BIGINT) AS offset",
+            "timestamp_millis(timestamp_ms) AS timestamp",
+            "key",
+            "value",
+        )
+        stage = StatelessStage(aggregation.rest, self._settings, copy_to=tuple(logs))
+        return rows.mapInArrow(stage, OUTPUT_SCHEMA)
+
+
+def _union(frames: list[DataFrame]) -> DataFrame:
+    return reduce(lambda first, second: first.unionByName(second), frames)
+
+
+def _sink_rows(typed: DataFrame, sink: SinkNode) -> DataFrame:
+    return typed.selectExpr(
+        f"'{sink.topic}' AS topic",
+        f"{encode(sink.key, 'key')} AS key",
+        f"{encode(sink.value, 'value')} AS value",
+        "headers",
+        "CAST(NULL AS INT) AS partition",
+        "timestamp",
+    )
+
+
+def _aggregated_rows(typed: DataFrame, sink: SinkNode) -> DataFrame:
+    return typed.selectExpr(
+        "unix_millis(timestamp) AS timestamp_ms",
+        f"{encode(sink.key, 'key')} AS key",
+        f"{encode(sink.value, 'value')} AS value",
+    )
+
+
+def _only_sink(aggregation: Aggregation) -> str | None:
+    """The topic, if results go to one as they are and nothing else happens to them."""
+    names = aggregation.rest.children[aggregation.node]
+    if len(names) != 1 or len(aggregation.rest.nodes) != 3:
+        return None
+    first = aggregation.rest.nodes[names[0]]
+    if not isinstance(first, ProcessorNode) or not isinstance(first.operator, ToStream):
+        return None
+    (last,) = aggregation.rest.children[first.name] or (None,)
+    sink = aggregation.rest.nodes.get(last or "")
+    store = aggregation.store
+    if not isinstance(sink, SinkNode) or not isinstance(sink.topic, str) or sink.partitioner is not None:
+        return None
+    return sink.topic if (sink.key, sink.value) == (store.key, store.value) else None

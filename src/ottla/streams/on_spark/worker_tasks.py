@@ -1,0 +1,249 @@
+"""What runs in Spark's Python workers: tasks over batches of rows, stateless or with Spark's state behind
+them.
+
+Objects here are sent to workers by pickling; they hold the plan and nothing that is open.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from ottla.streams.on_spark.global_tables import GlobalTables
+from ottla.streams.on_spark.packets import Packer, in_order, pack_results
+from ottla.streams.on_spark.rows import OutputRows, read_rows
+from ottla.streams.on_spark.slots import partition_of
+from ottla.streams.plan.plan import Plan
+from ottla.streams.records import InputRecord, OutputRecord
+from ottla.streams.state.backend import Log, MemoryBackend, WriteBackBackend, log_nothing
+from ottla.streams.state.paged import PagedBackend
+from ottla.streams.tasks.failures import ErrorPolicy
+from ottla.streams.tasks.fused import fuse
+from ottla.streams.tasks.task import MEMORY, Task
+
+# Records between two looks at how much is held in memory.
+_STRIDE = 2048
+# Results that leave a task together.
+_RESULTS_MAX = 8192
+# What the stores of a task hold in memory before they write it to Spark's state in the middle of a batch.
+STATE_MEMORY_BYTES = 96 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSettings:
+    """What every task of an application is told."""
+
+    application_id: str
+    errors: ErrorPolicy
+    partition_counts: dict[str, int]
+    bootstrap_servers: str
+    client_properties: dict[str, str]
+    # Parts that fill global stores.
+    global_parts: tuple[Plan, ...] = ()
+
+    def partitions_of(self, topic: str) -> int:
+        return self.partition_counts.get(topic, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class StatelessStage:
+    """For ``mapInArrow``: runs a stateless part on rows from topics.
+
+    With ``shuffle_to`` the outputs are packets for tasks of that many partitions, or, ``by_key_only``, rows
+    for Spark's own aggregation; else they are rows for the sink. ``number`` tells stages of a query apart.
+    ``copy_to`` are topics that get every row as it came.
+    """
+
+    plan: Plan
+    settings: TaskSettings
+    shuffle_to: int | None = None
+    by_key_only: bool = False
+    number: int = 0
+    copy_to: tuple[str, ...] = ()
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = OutputRows()
+        task = Task(
+            self.plan,
+            application_id=self.settings.application_id,
+            partition=-1,
+            backends=lambda store: MemoryBackend(),
+            emit=rows.add,
+            now_ms=_now_ms,
+            errors=self.settings.errors,
+            partitions_of=self.settings.partitions_of,
+            global_stores=GlobalTables.stores(self.plan, self.settings),
+        )
+        chain = fuse(self.plan)
+        packer = Packer(self.number)
+        for batch in batches:
+            for record in read_rows(batch):
+                for topic in self.copy_to:
+                    rows.add(OutputRecord(topic, record.key, record.value, record.timestamp_ms))
+                if chain is None or record.timestamp_ms < 0:
+                    task.process(record)
+                else:
+                    try:
+                        rows.add_pairs(chain.topic, chain.run(record.key, record.value), record)
+                    except Exception:
+                        # The task runs into it again, and deals with it as the application wants.
+                        task.process(record)
+                if self.shuffle_to is not None and not self.by_key_only:
+                    rows.note_origin(record.origin)
+            if rows.topics:
+                if self.shuffle_to is None:
+                    yield rows.for_sink()
+                elif self.by_key_only:
+                    yield rows.for_aggregation()
+                else:
+                    yield packer.pack_outputs(rows, self.shuffle_to)
+                rows.clear()
+        task.close()
+
+
+class TaskProcessor(StatefulProcessor):
+    """Runs a stateful part: one group is one partition, one state map is one store."""
+
+    def __init__(self, plan: Plan, settings: TaskSettings, *, with_timers: bool) -> None:
+        self._plan = plan
+        self._settings = settings
+        self._with_timers = with_timers
+        self._states: dict[str, Any] = {}
+        self._handle: StatefulProcessorHandle | None = None
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        names = [MEMORY, *(name for name in self._plan.stores if name not in self._plan.global_stores)]
+        for name in names:
+            self._states[name] = handle.getMapState(name, "key binary", "value binary")
+
+    def handleInputRows(  # noqa: N802
+        self,
+        key: Any,
+        rows: Iterator[Any],
+        timerValues: Any,  # noqa: N803
+    ) -> Iterator[Any]:
+        return self._run(partition_of(key[0]), timerValues, in_order(rows))
+
+    def handleExpiredTimer(  # noqa: N802
+        self,
+        key: Any,
+        timerValues: Any,  # noqa: N803
+        expiredTimerInfo: Any,  # noqa: N803
+    ) -> Iterator[Any]:
+        return self._run(partition_of(key[0]), timerValues, iter(()))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _run(self, partition: int, timer_values: Any, records: Iterator[InputRecord]) -> Iterator[Any]:
+        """Rows with results, which Spark takes before it turns to the next group."""
+        now_ms = timer_values.getCurrentProcessingTimeInMs() if self._with_timers else _now_ms()
+        outputs: list[OutputRecord] = []
+        changes = Changes(self._plan, self._settings.application_id)
+        backends = {
+            name: WriteBackBackend(PagedBackend(MapStateBackend(state)))
+            for name, state in self._states.items()
+        }
+        task = Task(
+            self._plan,
+            application_id=self._settings.application_id,
+            partition=partition,
+            backends=lambda store: backends[store] if store in backends else MemoryBackend(),
+            emit=outputs.append,
+            now_ms=lambda: now_ms,
+            errors=self._settings.errors,
+            partitions_of=self._settings.partitions_of,
+            global_stores=GlobalTables.stores(self._plan, self._settings),
+            log=changes.log,
+        )
+        while stride := list(islice(records, _STRIDE)):
+            task.process_all(stride)
+            if sum(backend.memory_bytes for backend in backends.values()) > STATE_MEMORY_BYTES:
+                task.flush()
+                for backend in backends.values():
+                    backend.release()
+            if len(outputs) >= _RESULTS_MAX:
+                yield Row(records=pack_results(outputs))
+                outputs.clear()
+        task.fire_wall_clock_timers()
+        task.flush()
+        task.close()
+        for backend in backends.values():
+            backend.flush()
+        if self._with_timers:
+            self._schedule(task.timers.next_wall_clock_ms())
+        left = chain(outputs, changes.records(task.stream_time_ms))
+        while results := list(islice(left, _RESULTS_MAX)):
+            yield Row(records=pack_results(results))
+
+    def _schedule(self, due_ms: int | None) -> None:
+        assert self._handle is not None
+        for timer_ms in list(self._handle.listTimers()):
+            if timer_ms != due_ms:
+                self._handle.deleteTimer(timer_ms)
+        if due_ms is not None:
+            self._handle.registerTimer(due_ms)
+
+
+class MapStateBackend:
+    """A store's bytes in Spark's state, under the partition of the task."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def get(self, key: bytes) -> bytes | None:
+        found = self._state.getValue((key,))
+        return None if found is None else bytes(found[0])
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self._state.updateValue((key,), (value,))
+
+    def delete(self, key: bytes) -> None:
+        self._state.removeKey((key,))
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        if not self._state.exists():
+            return iter(())
+        return iter([(bytes(key[0]), bytes(value[0])) for key, value in self._state.iterator()])
+
+
+class Changes:
+    """Collects the changes of named stores for their changelog topics: the last of each key in a batch."""
+
+    def __init__(self, plan: Plan, application_id: str) -> None:
+        self._topics = {
+            name: f"{application_id}-{spec.changelog}"
+            for name, spec in plan.stores.items()
+            if spec.queryable and spec.logged and name not in plan.global_stores
+        }
+        self._changes: dict[tuple[str, bytes], tuple[bytes | None, int]] = {}
+
+    def log(self, store: str) -> Log:
+        topic = self._topics.get(store)
+        if topic is None:
+            return log_nothing
+
+        def note(key: bytes, value: bytes | None, timestamp_ms: int) -> None:
+            self._changes[topic, key] = (value, timestamp_ms)
+
+        return note
+
+    def records(self, stream_time_ms: int) -> Iterator[OutputRecord]:
+        for (topic, key), (value, timestamp_ms) in self._changes.items():
+            yield OutputRecord(
+                topic, key, value, timestamp_ms if timestamp_ms >= 0 else max(0, stream_time_ms)
+            )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,1 @@
+"""What a program wants done, as immutable data between whoever describes it and whoever executes it."""
