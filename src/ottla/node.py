@@ -7,8 +7,10 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.config import BrokerConfig, ConfigError, LogConfig, advertise, resolve_topic
+from ottla.config import BrokerConfig, ConfigError, advertise, resolve_topic
 from ottla.controller.brokers import BrokerRegistration
+from ottla.controller.config_faults import ConfigFaults
+from ottla.controller.configs import effective_config
 from ottla.controller.controller import Controller
 from ottla.coordinator.producer_ids import ProducerIds
 from ottla.coordinator.runtime import GroupCoordinator
@@ -53,6 +55,7 @@ class Node:
         # A request that fails ends its connection, which also reports it.
         self._requests = TaskScope("requests", lambda name, error: None)
         self._stack = contextlib.AsyncExitStack()
+        self._config_faults = ConfigFaults()
         self._broker_epoch = -1
         self._started = False
         self.address = ("", 0)
@@ -91,7 +94,9 @@ class Node:
         await controller.start()
         self._stack.push_async_callback(controller.close)
 
-        logs.open(lambda topic: self._log_config(topic, controller.image))
+        stored = controller.image
+        stored_config = effective_config(config, stored)
+        logs.open(lambda topic: resolve_topic(stored_config, stored.config(ResourceType.TOPIC, topic)))
         replicas = self._replicas = ReplicaManager(config.node_id, config, logs)
         groups = self._groups = GroupCoordinator(
             runtime,
@@ -196,21 +201,16 @@ class Node:
         if self._started and not self._failed.done():
             await logs.close(self._broker_epoch)
 
-    def _log_config(self, topic: str, image: MetadataImage) -> LogConfig:
-        return resolve_topic(self._config, image.config(ResourceType.TOPIC, topic))
-
     def _apply_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
         if old.configs is not new.configs:
             self._apply_broker_configs(new)
+            self._config_faults.tell(self._broker.config, new)
         self._replicas.apply(old, new)
         self._groups.apply(old, new)
         self._transactions.apply(old, new)
 
     def _apply_broker_configs(self, image: MetadataImage) -> None:
-        config = self._config.with_dynamic(
-            image.config(ResourceType.BROKER, ""),
-            image.config(ResourceType.BROKER, str(self._config.node_id)),
-        )
+        config = effective_config(self._config, image)
         self._broker.config = config
         self._replicas.logs.config = config
         self._replicas.update_config(config, image)

@@ -7,7 +7,7 @@ from ottla.config.entry import ConfigEntry, ConfigSource, ConfigSynonym
 from ottla.config.key import ConfigError, ConfigKey, ConfigType
 from ottla.config.listeners import Endpoint, advertise
 from ottla.config.properties import parse_properties
-from ottla.config.topic import LogConfig, describe_topic, resolve_topic, validate_topic
+from ottla.config.topic import LogConfig, describe_topic, resolve_topic, topic_faults, validate_topic
 from ottla.config.topic_keys import TOPIC_KEYS
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "describe_topic",
     "parse_properties",
     "resolve_topic",
+    "topic_faults",
     "validate_broker",
     "validate_topic",
 ]

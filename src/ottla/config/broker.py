@@ -7,11 +7,11 @@ Four layers, the first that has a key wins: dynamic for this broker, dynamic for
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from ottla.config.cluster_keys import CLUSTER_KEYS
 from ottla.config.coordinator_keys import COORDINATOR_KEYS
-from ottla.config.entry import ConfigEntry, ConfigSource, ConfigSynonym, describe_key
+from ottla.config.entry import ConfigEntry, ConfigSource, ConfigSynonym, describe_key, describe_unknown
 from ottla.config.key import ConfigError, ConfigKey, Value, by_name
 from ottla.config.listeners import Address, Endpoint, parse_address, parse_endpoints
 from ottla.config.log_keys import LOG_KEYS
@@ -31,12 +31,24 @@ _CHAINS = {
 _Layer = Mapping[str, str]
 
 
+class UnusedSetting(NamedTuple):
+    """A dynamic setting that is stored, but that this broker cannot follow."""
+
+    source: ConfigSource
+    name: str
+    text: str
+    reason: str
+
+
 class BrokerConfig:
     """Typed, parsed access to every broker key."""
 
-    __slots__ = ("_layers", "_topic_values", "_values", "unknown_keys")
+    __slots__ = ("_layers", "_topic_values", "_values", "unknown_keys", "unused")
 
-    def __init__(self, static: _Layer, cluster_default: _Layer, broker: _Layer) -> None:
+    def __init__(
+        self, static: _Layer, cluster_default: _Layer, broker: _Layer, unused: tuple[UnusedSetting, ...] = ()
+    ) -> None:
+        self.unused = unused
         self._layers = (
             (ConfigSource.BROKER, broker),
             (ConfigSource.CLUSTER_DEFAULT, cluster_default),
@@ -54,11 +66,45 @@ class BrokerConfig:
         return cls(_with_node_id(properties), {}, {})
 
     def with_dynamic(self, cluster_default: Mapping[str, str], broker: Mapping[str, str]) -> BrokerConfig:
-        """The same file under other dynamic settings; ConfigError when one of them cannot be used."""
-        validate_broker(cluster_default, per_broker=False)
-        validate_broker(broker, per_broker=True)
+        """The same file under other dynamic settings; ConfigError when they contradict it or each other.
+
+        Those that cannot be used whatever the others are (`validate_broker`) become `unused`: metadata of
+        another version has them, and it is to be followed as far as it goes.
+        """
         static = self._layers[-1][1]
-        return BrokerConfig(static, dict(cluster_default), dict(broker))
+        usable_default, unused_default = _usable(ConfigSource.CLUSTER_DEFAULT, cluster_default)
+        usable, unused = _usable(ConfigSource.BROKER, broker)
+        return BrokerConfig(static, usable_default, usable, (*unused_default, *unused))
+
+    def with_replayed(self, cluster_default: Mapping[str, str], broker: Mapping[str, str]) -> BrokerConfig:
+        """As `with_dynamic`, for settings that are in force already: never raises.
+
+        They may contradict a file that was edited since. As many as agree with it are used.
+        """
+        try:
+            return self.with_dynamic(cluster_default, broker)
+        except ConfigError:
+            pass
+        kept: dict[ConfigSource, dict[str, str]] = {ConfigSource.CLUSTER_DEFAULT: {}, ConfigSource.BROKER: {}}
+        left = [(ConfigSource.CLUSTER_DEFAULT, *item) for item in sorted(cluster_default.items())]
+        left += [(ConfigSource.BROKER, *item) for item in sorted(broker.items())]
+        refused: list[UnusedSetting] = []
+        # Some agree only once another one is there, hence again until none is taken.
+        while True:
+            refused = []
+            for source, name, text in left:
+                kept[source][name] = text
+                try:
+                    self.with_dynamic(kept[ConfigSource.CLUSTER_DEFAULT], kept[ConfigSource.BROKER])
+                except ConfigError as error:
+                    del kept[source][name]
+                    refused.append(UnusedSetting(source, name, text, str(error)))
+            if len(refused) == len(left):
+                break
+            left = [(setting.source, setting.name, setting.text) for setting in refused]
+        config = self.with_dynamic(kept[ConfigSource.CLUSTER_DEFAULT], kept[ConfigSource.BROKER])
+        config.unused += tuple(refused)
+        return config
 
     def boolean(self, name: str) -> bool:
         value = self._values[name]
@@ -122,16 +168,23 @@ class BrokerConfig:
 
     def describe(self, names: Collection[str] | None = None) -> list[ConfigEntry]:
         """This broker's settings, all of them or those named; unknown names are left out, as Kafka does."""
-        return [
+        known = [
             describe_key(key, self._values[name], self._own(name), read_only=key.dynamic == "read-only")
             for name, key in BROKER_KEYS.items()
             if (names is None or name in names) and (not key.internal or self._is_set(name))
+        ]
+        # The setting of this broker hides that of all brokers.
+        unknown = {s.name: s.source for s in self.unused if s.name not in BROKER_KEYS}
+        return known + [
+            describe_unknown(name, source)
+            for name, source in sorted(unknown.items())
+            if names is None or name in names
         ]
 
     def describe_cluster_default(self, names: Collection[str] | None = None) -> list[ConfigEntry]:
         """What was set for the whole cluster, and nothing else."""
         layer = self._layers[1][1]
-        return [
+        known = [
             describe_key(
                 key,
                 key.parse(layer[name]),
@@ -140,6 +193,11 @@ class BrokerConfig:
             )
             for name, key in BROKER_KEYS.items()
             if name in layer and (names is None or name in names)
+        ]
+        return known + [
+            describe_unknown(setting.name, setting.source)
+            for setting in self.unused
+            if setting.source is ConfigSource.CLUSTER_DEFAULT and (names is None or setting.name in names)
         ]
 
     def synonyms(self, name: str) -> tuple[ConfigSynonym, ...]:
@@ -195,6 +253,19 @@ def validate_broker(overrides: Mapping[str, str], *, per_broker: bool) -> None:
         if key.dynamic == "per-broker" and not per_broker:
             raise ConfigError(f"{name}: must be set for one broker, not as the default of all")
         key.parse(text)
+
+
+def _usable(source: ConfigSource, layer: _Layer) -> tuple[dict[str, str], list[UnusedSetting]]:
+    usable: dict[str, str] = {}
+    unused = []
+    for name, text in layer.items():
+        try:
+            validate_broker({name: text}, per_broker=source is ConfigSource.BROKER)
+        except ConfigError as error:
+            unused.append(UnusedSetting(source, name, text, str(error)))
+        else:
+            usable[name] = text
+    return usable, unused
 
 
 def unknown_key(kind: str, name: str, keys: Mapping[str, ConfigKey]) -> ConfigError:

@@ -50,3 +50,17 @@ def describe_key(
         documentation=key.doc,
         synonyms=synonyms,
     )
+
+
+def describe_unknown(name: str, source: ConfigSource) -> ConfigEntry:
+    """A stored setting of another version. It could be a password, so its value is hidden, as Kafka does."""
+    return ConfigEntry(
+        name=name,
+        value=None,
+        source=source,
+        read_only=False,
+        sensitive=True,
+        type=ConfigType.UNKNOWN,
+        documentation="",
+        synonyms=(ConfigSynonym(name, None, source),),
+    )

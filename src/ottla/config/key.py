@@ -34,6 +34,8 @@ class ConfigError(Exception):
 class ConfigType(enum.IntEnum):
     """The numbers are those of DescribeConfigs."""
 
+    UNKNOWN = 0
+    """Only in descriptions, of settings of another version."""
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -112,6 +114,8 @@ class ConfigKey:
                 if self.choices and text not in self.choices:
                     raise self._refuse(text, f"must be {self.bounds}")
                 return text
+            case ConfigType.UNKNOWN:
+                raise TypeError(f"{self.name} is declared without a type")
 
     def format(self, value: Value) -> str | None:
         """The text DescribeConfigs shows, as Kafka writes it."""

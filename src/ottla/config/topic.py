@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any, cast
 
 from ottla.config.broker import BrokerConfig, unknown_key
-from ottla.config.entry import ConfigEntry, ConfigSource, ConfigSynonym, describe_key
-from ottla.config.key import ConfigKey, Value
+from ottla.config.entry import ConfigEntry, ConfigSource, ConfigSynonym, describe_key, describe_unknown
+from ottla.config.key import ConfigError, ConfigKey, Value
 from ottla.config.rules import check_topic
 from ottla.config.topic_keys import TOPIC_KEYS
 
@@ -58,14 +58,28 @@ _ATTRIBUTES = tuple(
 )
 
 
-def validate_topic(overrides: Mapping[str, str]) -> None:
-    """ConfigError unless every one of these may be set on a topic."""
-    check_topic(_parse(overrides))
+def validate_topic(
+    broker: BrokerConfig, overrides: Mapping[str, str], changed: Collection[str] | None = None
+) -> None:
+    """ConfigError unless a topic may have these: each of them, and what they make of the broker's defaults.
+
+    `changed` are those that are new, all by default. What was stored before may come from another version.
+    """
+    for name, text in overrides.items():
+        if changed is None or name in changed:
+            _parse(name, text)
+    try:
+        check_topic(_values(broker, overrides))
+    except ConfigError as error:
+        if overrides.keys() >= {"min.compaction.lag.ms", "max.compaction.lag.ms"}:
+            raise
+        # One of them is the broker's, which whoever set the other may not know.
+        raise ConfigError(f"{error}, one of which is the broker's default; set both on the topic") from error
 
 
 def resolve_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
+    """Never raises: `overrides` are in force. `topic_faults` tells what is wrong with them."""
     values = _values(broker, overrides)
-    check_topic(values)
     policy = cast("tuple[str, ...]", values["cleanup.policy"])
     attributes: dict[str, Any] = {attribute: values[name] for attribute, name in _ATTRIBUTES}
     if values["internal.segment.bytes"] is not None:
@@ -73,32 +87,53 @@ def resolve_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogConf
     return LogConfig(cleanup_compact="compact" in policy, cleanup_delete="delete" in policy, **attributes)
 
 
+def topic_faults(broker: BrokerConfig, overrides: Mapping[str, str]) -> list[str]:
+    """What is wrong with settings that are in force, one sentence each; none, as a rule."""
+    faults = []
+    for name, text in overrides.items():
+        try:
+            _parse(name, text)
+        except ConfigError as error:
+            faults.append(f"{error}; it is kept and has no effect")
+    try:
+        check_topic(_values(broker, overrides))
+    except ConfigError as error:
+        faults.append(f"{error}; both are kept as they are")
+    return faults
+
+
 def describe_topic(
     broker: BrokerConfig, overrides: Mapping[str, str], names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
     """A topic's settings, all of them or those named; unknown names are left out, as Kafka does."""
     values = _values(broker, overrides)
-    return [
+    known = [
         describe_key(key, values[name], _synonyms(broker, key, overrides), read_only=False)
         for name, key in TOPIC_KEYS.items()
         if (names is None or name in names) and (not key.internal or name in overrides)
+    ]
+    return known + [
+        describe_unknown(name, ConfigSource.TOPIC)
+        for name in sorted(overrides.keys() - TOPIC_KEYS.keys())
+        if names is None or name in names
     ]
 
 
 def _values(broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, Value]:
     values = {name: broker.topic_value(name) for name in TOPIC_KEYS}
-    values.update(_parse(overrides))
-    return values
-
-
-def _parse(overrides: Mapping[str, str]) -> dict[str, Value]:
-    values: dict[str, Value] = {}
     for name, text in overrides.items():
-        key = TOPIC_KEYS.get(name)
-        if key is None:
-            raise unknown_key("topic", name, TOPIC_KEYS)
-        values[name] = key.parse(text)
+        try:
+            values[name] = _parse(name, text)
+        except ConfigError:
+            continue
     return values
+
+
+def _parse(name: str, text: str) -> Value:
+    key = TOPIC_KEYS.get(name)
+    if key is None:
+        raise unknown_key("topic", name, TOPIC_KEYS)
+    return key.parse(text)
 
 
 def _synonyms(

@@ -6,11 +6,19 @@ A resource changes as a whole or not at all. Which keys there are, and what they
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from ottla.config import BROKER_KEYS, TOPIC_KEYS, BrokerConfig, ConfigError, ConfigType, validate_topic
+from ottla.config import (
+    BROKER_KEYS,
+    TOPIC_KEYS,
+    BrokerConfig,
+    ConfigError,
+    ConfigType,
+    validate_broker,
+    validate_topic,
+)
 from ottla.controller.command import Result, check_size
 from ottla.controller.topic_names import check_name
 from ottla.metadata.image import MetadataImage, ResourceType
@@ -72,11 +80,20 @@ def alter_configs(
     return _alter(image, config, resources)
 
 
-def check_topic_values(values: Mapping[str, str]) -> None:
-    """Raises InvalidConfig, also for a topic that is yet to be created."""
+def effective_config(config: BrokerConfig, image: MetadataImage) -> BrokerConfig:
+    """The broker's file under what `image` has set for it and for all brokers."""
+    default = image.config(ResourceType.BROKER, "")
+    own = image.config(ResourceType.BROKER, str(config.node_id))
+    return config.with_replayed(default, own) if default or own else config
+
+
+def check_topic_values(
+    config: BrokerConfig, values: Mapping[str, str], changed: Collection[str] | None = None
+) -> None:
+    """Raises InvalidConfig, also for a topic that is yet to be created. `changed` as in `validate_topic`."""
     _check_lengths(values)
     try:
-        validate_topic(values)
+        validate_topic(config, values, changed)
     except ConfigError as error:
         raise InvalidConfig(str(error)) from error
 
@@ -117,9 +134,9 @@ def _alter_resource(
     _check_lengths(values)
     match resource.resource_type:
         case ResourceType.TOPIC:
-            _check_topic(image, resource.resource_name, values)
+            _check_topic(image, config, resource.resource_name, values, touched)
         case ResourceType.BROKER:
-            _check_broker(image, config, resource.resource_name, values)
+            _check_broker(image, config, resource.resource_name, values, touched)
         case kind if kind in ResourceType.__members__.values():
             raise InvalidRequest(f"Configs of resource type {ResourceType(kind).name} are not supported.")
         case _:
@@ -199,16 +216,29 @@ def _check_lengths(values: Mapping[str, str]) -> None:
             )
 
 
-def _check_topic(image: MetadataImage, name: str, values: Mapping[str, str]) -> None:
+def _check_topic(
+    image: MetadataImage,
+    config: BrokerConfig,
+    name: str,
+    values: Mapping[str, str],
+    touched: Collection[str],
+) -> None:
     if not name:
         raise InvalidRequest("Default topic resources are not allowed.")
     check_name(name)
-    check_topic_values(values)
+    check_topic_values(effective_config(config, image), values, touched)
     if name not in image.topics:
         raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
 
 
-def _check_broker(image: MetadataImage, config: BrokerConfig, name: str, values: Mapping[str, str]) -> None:
+def _check_broker(
+    image: MetadataImage,
+    config: BrokerConfig,
+    name: str,
+    values: Mapping[str, str],
+    touched: Collection[str],
+) -> None:
+    """Topics are not looked at, as in Kafka: one whose own settings contradict a new default keeps them."""
     if name:
         if not name.removeprefix("-").isdecimal():
             raise InvalidRequest("Unable to parse broker name as a base 10 number.")
@@ -219,6 +249,9 @@ def _check_broker(image: MetadataImage, config: BrokerConfig, name: str, values:
             raise BrokerIdNotRegistered(f"No node with id {broker_id} found.")
     default = image.config(ResourceType.BROKER, "")
     try:
+        # Only what is new: the rest may come from another version, and is kept.
+        changed = {key: value for key, value in values.items() if key in touched}
+        validate_broker(changed, per_broker=bool(name))
         if name:
             config.with_dynamic(default, values)
         else:

@@ -18,6 +18,7 @@ from ottla.controller.configs import (
     ResourceChanges,
     ResourceConfigs,
     alter_configs,
+    effective_config,
     incremental_alter_configs,
 )
 from ottla.controller.features import FeatureUpdate, update_features
@@ -62,9 +63,6 @@ class Controller:
     ) -> None:
         self._runtime = runtime
         self._config = config
-        self._defaults = TopicDefaults(
-            config.integer("num.partitions"), config.integer("default.replication.factor")
-        )
         self._raft = RaftDriver(
             runtime,
             log,
@@ -114,7 +112,11 @@ class Controller:
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[TopicOutcome]:
-        result = create_topics(self._newest, topics, self._defaults, self._runtime.random)
+        config = effective_config(self._config, self._newest)
+        defaults = TopicDefaults(
+            config.integer("num.partitions"), config.integer("default.replication.factor"), config
+        )
+        result = create_topics(self._newest, topics, defaults, self._runtime.random)
         return await self._write(result, validate_only=validate_only)
 
     async def delete_topics(self, topics: Sequence[TopicRef]) -> list[TopicOutcome]:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
+from ottla.config import BrokerConfig
 from ottla.controller.command import RECORDS_MAX, Result, check_size
 from ottla.controller.configs import check_topic_values
 from ottla.controller.partitions import assigned_partitions, placed_partitions
@@ -55,6 +56,8 @@ class NewTopic(NamedTuple):
 class TopicDefaults(NamedTuple):
     partition_count: int
     replication_factor: int
+    config: BrokerConfig
+    """Where the settings come from that the topic does not have itself."""
 
 
 class TopicOutcome(NamedTuple):
@@ -178,7 +181,7 @@ def _check_new_name(name: str, image: MetadataImage, taken: Mapping[str, str]) -
 def _create_topic(
     image: MetadataImage, topic: NewTopic, defaults: TopicDefaults, random: Random
 ) -> tuple[list[MetadataRecord], TopicOutcome]:
-    configs = _check_new_configs(topic.configs)
+    configs = _check_new_configs(topic.configs, defaults.config)
     if topic.assignments:
         partitions = assigned_partitions(image, _numbered_assignments(topic))
     else:
@@ -232,14 +235,14 @@ def _numbered_assignments(topic: NewTopic) -> list[tuple[int, ...]]:
     return [by_index[index] for index in range(len(by_index))]
 
 
-def _check_new_configs(configs: tuple[tuple[str, str | None], ...]) -> dict[str, str]:
+def _check_new_configs(configs: tuple[tuple[str, str | None], ...], config: BrokerConfig) -> dict[str, str]:
     values = {name: value for name, value in configs if value is not None}
     if len(values) != len(configs):
         missing = [name for name, value in configs if value is None]
         if missing:
             raise InvalidConfig(f"Null value not supported for topic configs: {','.join(missing)}")
         raise InvalidRequest("Error due to duplicate config keys")
-    check_topic_values(values)
+    check_topic_values(config, values)
     return values
 
 

@@ -233,3 +233,45 @@ def test_internal_keys_are_described_only_when_set() -> None:
     name = "log.initial.task.delay.ms"
     assert BrokerConfig.from_properties({}).describe({name}) == []
     assert [entry.value for entry in BrokerConfig.from_properties({name: "1"}).describe({name})] == ["1"]
+
+
+def test_settings_of_another_version_are_kept_and_described_without_their_value() -> None:
+    config = BrokerConfig.from_properties({}).with_dynamic(
+        {"tier.url": "s3", "message.max.bytes": "many", "node.id": "7"}, {"message.max.bytes": "9"}
+    )
+    assert config.integer("message.max.bytes") == 9
+    assert {(setting.source, setting.name, setting.text) for setting in config.unused} == {
+        (ConfigSource.CLUSTER_DEFAULT, "tier.url", "s3"),
+        (ConfigSource.CLUSTER_DEFAULT, "message.max.bytes", "many"),
+        (ConfigSource.CLUSTER_DEFAULT, "node.id", "7"),
+    }
+    (unknown,) = config.describe({"tier.url"})
+    assert (unknown.value, unknown.sensitive, unknown.source) == (None, True, ConfigSource.CLUSTER_DEFAULT)
+    assert [entry.name for entry in config.describe_cluster_default()] == [
+        "tier.url",
+        "message.max.bytes",
+        "node.id",
+    ]
+
+
+def test_settings_in_force_that_contradict_an_edited_file_are_left_out() -> None:
+    edited = BrokerConfig.from_properties({"log.cleaner.max.compaction.lag.ms": "4"})
+    stored = {"log.cleaner.min.compaction.lag.ms": "5", "message.max.bytes": "9"}
+    with pytest.raises(ConfigError, match="must be at most"):
+        edited.with_dynamic(stored, {})
+    config = edited.with_replayed(stored, {})
+    assert config.integer("log.cleaner.min.compaction.lag.ms") == 0
+    assert config.integer("message.max.bytes") == 9
+    assert [setting.name for setting in config.unused] == ["log.cleaner.min.compaction.lag.ms"]
+
+
+def test_settings_in_force_that_agree_only_together_are_all_used() -> None:
+    edited = BrokerConfig.from_properties({"log.cleaner.max.compaction.lag.ms": "4"})
+    stored = {
+        "log.cleaner.min.compaction.lag.ms": "5",
+        "log.cleaner.max.compaction.lag.ms": "6",
+        "queued.max.request.bytes": "-7",
+    }
+    config = edited.with_replayed({}, stored)
+    assert config.integer("log.cleaner.min.compaction.lag.ms") == 5
+    assert config.integer("log.cleaner.max.compaction.lag.ms") == 6

@@ -11,9 +11,11 @@ from ottla.config import (
     BrokerConfig,
     ConfigError,
     ConfigSource,
+    ConfigType,
     LogConfig,
     describe_topic,
     resolve_topic,
+    topic_faults,
     validate_topic,
 )
 
@@ -64,15 +66,54 @@ def test_tests_may_have_tiny_segments() -> None:
 )
 def test_what_a_topic_cannot_have_is_refused(overrides: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        validate_topic(overrides)
+        validate_topic(DEFAULTS, overrides)
     assert message in str(refused.value)
 
 
-def test_a_lag_that_conflicts_with_the_brokers_is_refused() -> None:
+def test_a_lag_that_conflicts_with_the_brokers_is_refused_with_the_remedy() -> None:
     broker = BrokerConfig.from_properties({"log.cleaner.max.compaction.lag.ms": "4"})
-    validate_topic({"min.compaction.lag.ms": "5"})
-    with pytest.raises(ConfigError, match="must be at most"):
-        resolve_topic(broker, {"min.compaction.lag.ms": "5"})
+    with pytest.raises(ConfigError) as refused:
+        validate_topic(broker, {"min.compaction.lag.ms": "5"})
+    assert str(refused.value) == (
+        "min.compaction.lag.ms=5: must be at most max.compaction.lag.ms=4, one of which is the broker's "
+        "default; set both on the topic"
+    )
+    validate_topic(broker, {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "6"})
+
+
+def test_only_what_changes_must_be_known() -> None:
+    stored = {"remote.tier": "cold", "retention.ms": "never"}
+    validate_topic(DEFAULTS, {**stored, "flush.ms": "5"}, changed={"flush.ms"})
+    with pytest.raises(ConfigError, match=r"remote\.tier: is not a topic setting"):
+        validate_topic(DEFAULTS, stored, changed={"remote.tier"})
+
+
+def test_settings_in_force_never_fail_to_resolve() -> None:
+    broker = BrokerConfig.from_properties({"log.cleaner.max.compaction.lag.ms": "4"})
+    stored = {
+        "min.compaction.lag.ms": "5",
+        "remote.tier": "cold",
+        "retention.ms": "never",
+        "segment.ms": "77",
+    }
+    resolved = resolve_topic(broker, stored)
+    assert (resolved.min_compaction_lag_ms, resolved.max_compaction_lag_ms) == (5, 4)
+    assert resolved.retention_ms == LogConfig().retention_ms
+    assert resolved.segment_ms == 77
+    assert topic_faults(broker, stored) == [
+        "remote.tier: is not a topic setting; it is kept and has no effect",
+        "retention.ms=never: must be a whole number of 64 bits; it is kept and has no effect",
+        "min.compaction.lag.ms=5: must be at most max.compaction.lag.ms=4; both are kept as they are",
+    ]
+    assert topic_faults(broker, {"segment.ms": "77"}) == []
+
+
+def test_a_setting_of_another_version_is_described_without_its_value() -> None:
+    described = {entry.name: entry for entry in describe_topic(DEFAULTS, {"remote.tier": "cold"})}
+    entry = described["remote.tier"]
+    assert (entry.value, entry.sensitive, entry.type) == (None, True, ConfigType.UNKNOWN)
+    assert entry.source is ConfigSource.TOPIC
+    assert describe_topic(DEFAULTS, {"remote.tier": "cold"}, {"retention.ms"})[0].name == "retention.ms"
 
 
 def test_description_names_where_a_value_comes_from() -> None:

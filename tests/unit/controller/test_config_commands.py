@@ -191,3 +191,31 @@ def test_null_and_duplicate_values_of_a_replacement() -> None:
     for values in ((("retention.ms", None),), (("retention.ms", "1"), ("retention.ms", "1"))):
         result = alter_configs(cluster(), CONFIG, [ResourceConfigs(TOPIC, "t", values)])
         assert error_of(result)[0] is ErrorCode.invalid_request
+
+
+def test_what_would_result_is_checked_against_the_brokers_defaults() -> None:
+    lag = ConfigChange("min.compaction.lag.ms", SET, "1000")
+    default = {"log.cleaner.max.compaction.lag.ms": "500"}
+    for scope in ("", "1"):
+        image = cluster({(BROKER, scope): default})
+        code, message = error_of(change(image, "t", lag))
+        assert code is ErrorCode.invalid_config
+        assert "min.compaction.lag.ms=1000: must be at most max.compaction.lag.ms=500" in message
+        both = (lag, ConfigChange("max.compaction.lag.ms", SET, "1000"))
+        assert len(values_after(image, change(image, "t", *both), TOPIC, "t")) == 2
+
+
+def test_a_brokers_default_may_contradict_what_a_topic_has() -> None:
+    image = cluster({(TOPIC, "t"): {"min.compaction.lag.ms": "1000"}})
+    result = change(image, "", ConfigChange("log.cleaner.max.compaction.lag.ms", SET, "500"), kind=BROKER)
+    assert values_after(image, result, BROKER, "") == {"log.cleaner.max.compaction.lag.ms": "500"}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(TOPIC, "t"), (BROKER, ""), (BROKER, "1")])
+def test_settings_of_another_version_do_not_hinder_changes(kind: ResourceType, name: str) -> None:
+    key = "retention.ms" if kind == TOPIC else "log.retention.ms"
+    image = cluster({(kind, name): {"tier.url": "s3"}})
+    result = change(image, name, ConfigChange(key, SET, "5"), kind=kind)
+    assert values_after(image, result, kind, name) == {"tier.url": "s3", key: "5"}
+    removed = change(image, name, ConfigChange("tier.url", DELETE), kind=kind)
+    assert values_after(image, removed, kind, name) == {}

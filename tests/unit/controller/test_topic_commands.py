@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from ottla.config import BrokerConfig
 from ottla.controller.command import Result
 from ottla.controller.topics import (
     NewPartitions,
@@ -25,6 +26,7 @@ from ottla.wire.errors import ErrorCode
 
 DIRECTORIES = {1: (UUID(int=201),), 2: (UUID(int=202), UUID(int=203)), 3: (UUID(int=204),)}
 UNASSIGNED = UUID(int=1)
+CONFIG = BrokerConfig.from_properties({"node.id": "1"})
 
 
 def cluster(*broker_ids: int, fenced: tuple[int, ...] = ()) -> MetadataImage:
@@ -49,7 +51,7 @@ def cluster(*broker_ids: int, fenced: tuple[int, ...] = ()) -> MetadataImage:
 def create(
     image: MetadataImage, *topics: NewTopic, partitions: int = 1, replicas: int = 1
 ) -> Result[list[TopicOutcome]]:
-    return create_topics(image, topics, TopicDefaults(partitions, replicas), Random(7))
+    return create_topics(image, topics, TopicDefaults(partitions, replicas, CONFIG), Random(7))
 
 
 def applied(image: MetadataImage, result: Result[list[TopicOutcome]]) -> MetadataImage:

@@ -19,7 +19,7 @@ from ottla.metadata.records import Endpoint
 
 T = TypeVar("T")
 CONFIG = BrokerConfig.from_properties({"node.id": "1"})
-DEFAULTS = TopicDefaults(partition_count=1, replication_factor=1)
+DEFAULTS = TopicDefaults(partition_count=1, replication_factor=1, config=CONFIG)
 DIRECTORY = UUID(int=100)
 
 
