@@ -220,7 +220,7 @@ def test_a_silent_broker_times_out_and_the_next_request_reconnects() -> None:
         await client.metadata()
         assert broker.connections == 3
 
-    simulate(scenario)
+    simulate(scenario, free_turns=True)
 
 
 def test_lost_connections_are_errors_and_a_restarted_broker_answers_again() -> None:

@@ -309,3 +309,79 @@ def test_what_was_synced_survives_whatever_comes_later(steps: list[tuple[str, ob
     data = disk.read_file("/f")
     assert data[:untouched] == synced[:untouched]
     assert len(data) <= max(len(live), len(synced))
+
+
+def test_a_full_disk_refuses_bytes_and_reads_on_until_there_is_room() -> None:
+    disk = SimDisk()
+    disk.make_dirs("/data")
+    file = disk.open("/data/log", create=True)
+    file.append([b"before"])
+    disk.replace_file("/data/big", bytes(100))
+    disk.fill(10)
+    file.append([b"ten", b"bytes"])
+    with pytest.raises(OSError, match="No space left") as refused:
+        file.append([b"three"])
+    assert refused.value.errno == errno.ENOSPC
+    assert file.size == 14
+    assert disk.read_file("/data/log") == b"beforetenbytes"
+    assert disk.usage("/data")[1] == 2
+    with pytest.raises(OSError, match="No space left"):
+        disk.replace_file("/data/checkpoint", b"0\n1\n")
+    assert disk.read_file("/data/checkpoint.tmp") == b"0\n"
+    assert disk.is_full
+    with pytest.raises(OSError, match="No space left"):
+        file.truncate(1000)
+    disk.remove("/data/big")
+    file.append([b"three"])
+    disk.fill()
+    disk.make_room()
+    file.append([bytes(1000)])
+
+
+def test_new_names_fit_onto_a_full_disk_only_sometimes() -> None:
+    disk = SimDisk()
+    disk.fill()
+    refused = 0
+    for number in range(40):
+        try:
+            disk.make_dirs(f"/dir-{number}")
+            disk.open(f"/file-{number}", create=True)
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+            refused += 1
+    assert 10 < refused < 40
+    disk.open(f"/{disk.list_dir('/')[-1]}", create=True)
+
+
+def test_a_file_in_the_way_of_a_directory_stays_until_it_is_cleared() -> None:
+    disk = SimDisk()
+    disk.make_dirs("/data")
+    disk.sync_dir("/")
+    disk.obstruct("/data/t-0")
+    disk.crash()
+    with pytest.raises(FileExistsError):
+        disk.make_dirs("/data/t-0")
+    with pytest.raises(NotADirectoryError):
+        disk.open("/data/t-0/log", create=True)
+    with pytest.raises(FileExistsError):
+        disk.obstruct("/data/t-0")
+    disk.clear("/data/t-0")
+    disk.make_dirs("/data/t-0")
+    disk.clear("/data/t-0")
+    assert disk.list_dir("/data") == ["t-0"]
+
+
+def test_an_unmounted_directory_is_empty_and_comes_back_as_it_was() -> None:
+    disk = SimDisk()
+    disk.make_dirs("/meta")
+    disk.replace_file("/meta/log", b"records")
+    disk.sync_dir("/")
+    disk.unmount("/meta")
+    assert disk.list_dir("/meta") == []
+    disk.replace_file("/meta/other", b"hidden soon")
+    disk.crash()
+    disk.mount("/meta")
+    assert disk.list_dir("/meta") == ["log"]
+    assert disk.read_file("/meta/log") == b"records"
+    disk.crash()
+    assert disk.list_dir("/meta") == ["log"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from contextvars import copy_context
 
@@ -26,7 +27,7 @@ def test_a_day_passes_at_once() -> None:
         return asyncio.get_running_loop().time()
 
     started = time.monotonic()
-    assert run(main()) == 86_400
+    assert run(main(), free_turns=True) == 86_400
     assert time.monotonic() - started < 5
 
 
@@ -44,7 +45,7 @@ def test_timers_fire_in_order_and_cancelled_ones_do_not_move_time() -> None:
         await asyncio.sleep(1)
         return fired, loop.time()
 
-    assert run(main()) == (["a", "b", "c"], 4)
+    assert run(main(), free_turns=True) == (["a", "b", "c"], 4)
 
 
 def test_time_never_goes_back() -> None:
@@ -56,7 +57,42 @@ def test_time_never_goes_back() -> None:
         await fired.wait()
         assert loop.time() == 5
 
-    run(main())
+    run(main(), free_turns=True)
+
+
+def test_turns_take_time_and_some_take_long() -> None:
+    async def main() -> list[float]:
+        loop = asyncio.get_running_loop()
+        ends = []
+        for _ in range(5000):
+            await asyncio.sleep(0)
+            ends.append(loop.time())
+        return ends
+
+    ends = run(main(), seed=1)
+    assert ends == run(main(), seed=1)
+    assert ends != run(main(), seed=2)
+    turns = sorted(after - before for before, after in itertools.pairwise(ends))
+    assert 0 < turns[0] < turns[2500] < 0.0001
+    assert 0.001 < turns[-1] < 0.1
+    assert set(run(main(), free_turns=True)) == {0.0}
+
+
+def test_what_is_due_comes_between_two_turns() -> None:
+    """Where turns are free, a timer never comes between the steps of a task that only yields."""
+
+    async def main() -> int:
+        loop = asyncio.get_running_loop()
+        fired = asyncio.Event()
+        loop.call_later(0.001, fired.set)
+        for step in range(1000):
+            await asyncio.sleep(0)
+            if fired.is_set():
+                return step
+        return -1
+
+    assert 0 < run(main()) < 1000
+    assert run(main(), free_turns=True) == -1
 
 
 def test_task_names_do_not_depend_on_what_ran_before() -> None:
@@ -206,7 +242,7 @@ def test_deadlock_names_the_tasks_that_wait() -> None:
 
 
 def test_livelock_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.sim.loop.ROUNDS_PER_INSTANT_MAX", 100)
+    monkeypatch.setattr("ottla.sim.loop.ROUNDS_WITHOUT_REST_MAX", 100)
 
     async def spin() -> None:
         while True:

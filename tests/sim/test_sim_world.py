@@ -188,7 +188,8 @@ def test_the_same_seed_gives_the_same_trace_in_every_process() -> None:
     program = "import test_sim_world; print(test_sim_world.digest_of(5))"
     digests = {digest_of(5)}
     for hash_seed in ("0", "1"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path(__file__).parent)}
+        path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
         output = subprocess.run(
             [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
         )
@@ -342,4 +343,27 @@ def test_offloaded_work_happens_between_asking_and_answer() -> None:
         await asyncio.sleep(10)
         assert 1 < len(done_at) < 21
 
-    simulate(scenario)
+    simulate(scenario, free_turns=True)
+
+
+def test_disks_take_time_on_the_loop_and_in_threads() -> None:
+    async def scenario(world: SimWorld) -> tuple[float, float]:
+        runtime = world.runtime("b1")
+        world.host("b1").offload.delay_range_s = (1.0, 1.0)
+        file = runtime.disk.open("/file", create=True)
+
+        def sync_often() -> None:
+            for _ in range(200):
+                file.sync()
+
+        started = world.loop.time()
+        sync_often()
+        on_the_loop = world.loop.time() - started
+        started = world.loop.time()
+        await runtime.offload.run(sync_often)
+        return on_the_loop, world.loop.time() - started
+
+    on_the_loop, in_a_thread = simulate(scenario)
+    assert 0.1 < on_the_loop < 10
+    assert 2.1 < in_a_thread < 12
+    assert simulate(scenario, free_turns=True) == (0, 2.0)

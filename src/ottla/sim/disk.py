@@ -2,7 +2,9 @@
 
 It implements `runtime.disk.Disk`. `crash()` is a power cut, `kill()` the death of the process alone: the page
 cache survives, locks and open files do not. `crash_after()` cuts the power in the middle of whatever the
-process is doing, between two of its system calls.
+process is doing, between two of its system calls. `fill()` leaves room for so many bytes, `corrupt()` flips a
+bit at rest, `obstruct()` puts a file where somebody wants a directory, `unmount()` empties a directory until
+`mount()`.
 """
 
 from __future__ import annotations
@@ -15,12 +17,16 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ottla.runtime.disk import DiskLocked, ReadableBuffer
+from ottla.sim.costs import OPERATION, SYNC, Cost
 from ottla.sim.loop import ProcessDied
 from ottla.sim.medium import ALL_TAIL_FAULTS, Change, Directory, Inode, Medium, Node, TailFault
 
 CAPACITY_BYTES = 1 << 40
 
 Operation: TypeAlias = Literal["open", "append", "read", "truncate", "sync", "rename", "remove", "sync_dir"]
+
+
+SYNCS = frozenset(("sync", "sync_dir"))
 
 
 @dataclass(slots=True)
@@ -51,6 +57,7 @@ class SimFile:
 
     def append(self, buffers: Sequence[ReadableBuffer]) -> None:
         self._begin("append")
+        self._disk.take_room(sum(map(len, buffers)), self.path)
         for buffer in buffers:
             self._inode.content += buffer
             self.size += len(buffer)
@@ -64,6 +71,7 @@ class SimFile:
 
     def truncate(self, size: int) -> None:
         self._begin("truncate")
+        self._disk.take_room(size - len(self._inode.content), self.path)
         self._inode.truncate(size)
         self.size = size
 
@@ -91,6 +99,7 @@ class SimDisk:
         *,
         faults: Sequence[TailFault] = ALL_TAIL_FAULTS,
         trace: Callable[[str], None] | None = None,
+        charge: Callable[[Cost], None] | None = None,
     ) -> None:
         self.faults = tuple(faults)
         self.generation = 0
@@ -100,7 +109,10 @@ class SimDisk:
         self.operations = 0
         self._random = random.Random(f"disk/{seed}")
         self._trace = trace
+        self._charge = charge
         self._medium = Medium()
+        self._room_bytes: int | None = None
+        self._unmounted: dict[str, Directory] = {}
         self._locks: set[str] = set()
         self._errors: list[_InjectedError] = []
         self._operations_left: int | None = None
@@ -140,6 +152,55 @@ class SimDisk:
         content = self._file(path).content
         content[position] ^= 1 << self._random.randrange(8)
 
+    def fill(self, room_bytes: int = 0) -> None:
+        """Let so many more bytes fit; what is removed makes room again, `make_room` makes plenty."""
+        self._room_bytes = room_bytes
+
+    def make_room(self) -> None:
+        self._room_bytes = None
+
+    @property
+    def is_full(self) -> bool:
+        return self._room_bytes is not None and self._room_bytes <= 0
+
+    def take_room(self, size: int, path: str) -> None:
+        """ENOSPC where so many bytes do not fit; less than none gives room back."""
+        if self._room_bytes is None:
+            return
+        if size > max(self._room_bytes, 0):
+            raise _no_space(path)
+        self._room_bytes -= size
+
+    def _append_what_fits(self, inode: Inode, data: bytes) -> None:
+        """A write that fails for want of room has written that much; nobody takes it back."""
+        if self._room_bytes is not None:
+            inode.content += data[: max(self._room_bytes, 0)]
+            self._room_bytes = min(self._room_bytes, 0)
+
+    def obstruct(self, path: str) -> None:
+        """Somebody else's file where the process wants to make a directory; `clear` takes it away."""
+        directory, name = self._parent(path)
+        if name in directory.entries:
+            raise FileExistsError(errno.EEXIST, "is there already", path)
+        directory.entries[name] = directory.durable[name] = Inode()
+
+    def clear(self, path: str) -> None:
+        directory, name = self._parent(path)
+        for entries in (directory.entries, directory.durable):
+            if isinstance(entries.get(name), Inode):
+                del entries[name]
+
+    def unmount(self, path: str) -> None:
+        """Show the empty directory below a mount point, as when a volume is not there at start."""
+        directory, name = self._parent(path)
+        self._unmounted[path] = self._directory(path)
+        directory.entries[name] = directory.durable[name] = Directory()
+
+    def mount(self, path: str) -> None:
+        """The volume is back; what was written to the mount point meanwhile is hidden by it."""
+        directory, name = self._parent(path)
+        directory.entries[name] = directory.durable[name] = self._unmounted.pop(path)
+
     def begin(self, operation: Operation, path: str) -> None:
         """Every operation passes here before it does anything."""
         if self.halted:
@@ -154,6 +215,8 @@ class SimDisk:
                     raise ProcessDied(f"power was cut before {operation} {path}")
             if self._trace is not None:
                 self._trace(f"{operation} {path}")
+        if self._charge is not None:
+            self._charge(SYNC if operation in SYNCS else OPERATION)
         for injected in self._errors:
             if injected.operation == operation and path.startswith(injected.path):
                 injected.times -= 1
@@ -172,6 +235,7 @@ class SimDisk:
         if node is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            self._begin_entry(path)
             node = Inode()
             self._medium.change(Change(added=(directory, name, node)))
         return SimFile(self, path, node)
@@ -183,7 +247,11 @@ class SimDisk:
     def replace_file(self, path: str, data: bytes, *, sync: bool = True) -> None:
         file = self.open(path + ".tmp", create=True)
         file.truncate(0)
-        file.append([data])
+        try:
+            file.append([data])
+        except OSError:
+            self._append_what_fits(self._file(path + ".tmp"), data)
+            raise
         if sync:
             file.sync()
         file.close()
@@ -210,6 +278,7 @@ class SimDisk:
         for name in _split(path):
             node = directory.entries.get(name)
             if not isinstance(node, Directory):
+                self._begin_entry(path)
                 node = Directory()
                 self._medium.change(Change(added=(directory, name, node)))
             directory = node
@@ -235,11 +304,13 @@ class SimDisk:
                 raise OSError(errno.ENOTEMPTY, "target directory is not empty", target)
         elif replaced is not None and isinstance(node, Directory):
             raise NotADirectoryError(errno.ENOTDIR, "target is a file", target)
+        if isinstance(replaced, Inode):
+            self.take_room(-len(replaced.content), target)
         self._medium.change(Change(removed=(from_directory, from_name), added=(to_directory, to_name, node)))
 
     def remove(self, path: str) -> None:
         self.begin("remove", path)
-        self._file(path)
+        self.take_room(-len(self._file(path).content), path)
         self._medium.change(Change(removed=self._parent(path)))
 
     def remove_tree(self, path: str) -> None:
@@ -260,6 +331,8 @@ class SimDisk:
     def usage(self, path: str) -> tuple[int, int]:
         self.begin("read", path)
         self._directory(path)
+        if self._room_bytes is not None:
+            return CAPACITY_BYTES, max(self._room_bytes, 0)
         return CAPACITY_BYTES, CAPACITY_BYTES - _stored_bytes(self._medium.root)
 
     def lock(self, path: str) -> SimLock:
@@ -270,6 +343,11 @@ class SimDisk:
         return SimLock(self._locks, path)
 
     # Paths.
+
+    def _begin_entry(self, path: str) -> None:
+        """A new name often fits into a block that its directory has already, but not always."""
+        if self.is_full and self._random.random() < 0.5:
+            raise _no_space(path)
 
     def _lookup(self, path: str) -> Node | None:
         node: Node | None = self._medium.root
@@ -298,6 +376,10 @@ class SimDisk:
     def _parent(self, path: str) -> tuple[Directory, str]:
         *parents, name = _split(path)
         return self._directory("/".join(parents)), name
+
+
+def _no_space(path: str) -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
 
 def _stored_bytes(node: Node) -> int:

@@ -1,10 +1,11 @@
 """An asyncio event loop with virtual time: a day passes as fast as its callbacks run, the same way each time.
 
-Time stands still while anything is ready and jumps to the next timer when nothing is. What is ready runs in
-rounds, as in asyncio: a round is everything that was ready when it began, so `sleep(0)` lets all others run
-once. Within a round the seed decides the order of task steps among themselves and among plain callbacks. That
-is safe because a task never has two steps pending; plain callbacks keep the order in which they were
-scheduled, which is what asyncio promises and transports and future callbacks rely on.
+Time jumps to the next timer when nothing is ready. While something is, it moves by what each turn costs
+(`costs.TURN`), or stands still on a loop whose turns are free. What is ready runs in rounds, as in asyncio: a
+round is everything that was ready when it began, so `sleep(0)` lets all others run once. Within a round the
+seed decides the order of task steps among themselves and among plain callbacks. That is safe because a task
+never has two steps pending; plain callbacks keep the order in which they were scheduled, which is what
+asyncio promises and transports and future callbacks rely on.
 
 Sets of tasks or futures (inside `asyncio.wait`, `TaskGroup`) iterate by hash, which is an address by default
 and would differ from run to run; ours are numbered.
@@ -22,11 +23,13 @@ from contextvars import Context, ContextVar, copy_context
 from types import CoroutineType
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
+from ottla.sim.costs import TURN
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 TIME_LIMIT_S = 30 * 24 * 3600.0
-ROUNDS_PER_INSTANT_MAX = 100_000
+ROUNDS_WITHOUT_REST_MAX = 100_000
 UNWINDINGS_MAX = 100
 
 
@@ -35,7 +38,7 @@ class Deadlock(Exception):
 
 
 class Livelock(Exception):
-    """Callbacks keep each other busy without time ever passing."""
+    """Callbacks keep each other busy and never wait for a timer."""
 
 
 class TimeLimitReached(Exception):
@@ -106,16 +109,23 @@ class SimHandle(asyncio.TimerHandle):
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """`shuffle=False` runs everything first in, first out."""
+    """`shuffle=False` runs everything first in, first out; `free_turns` lets no time pass by running."""
 
     def __init__(
-        self, seed: int | str = 0, *, shuffle: bool = True, time_limit_s: float = TIME_LIMIT_S
+        self,
+        seed: int | str = 0,
+        *,
+        shuffle: bool = True,
+        free_turns: bool = False,
+        time_limit_s: float = TIME_LIMIT_S,
     ) -> None:
         self._active = False
         super().__init__()
         self.steps = 0
         self._random = random.Random(f"loop/{seed}")
         self._shuffle = shuffle
+        self._free_turns = free_turns
+        self._turns_random = random.Random(f"turns/{seed}")
         self._time_limit_s = time_limit_s
         self._now = 0.0
         self._numbers = 0
@@ -132,6 +142,10 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         return self._now
+
+    def spend(self, seconds: float) -> None:
+        """Whatever runs now takes so long, and nothing else runs meanwhile."""
+        self._now += seconds
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
@@ -204,8 +218,8 @@ class SimLoop(asyncio.BaseEventLoop):
         rounds = 0
         while not main.done():
             rounds += 1
-            if rounds > ROUNDS_PER_INSTANT_MAX:
-                raise Livelock(f"no time passes at t={self._now:.6f}; pending:{self._pending()}")
+            if rounds > ROUNDS_WITHOUT_REST_MAX:
+                raise Livelock(f"nothing ever waits at t={self._now:.6f}; pending:{self._pending()}")
             if not self._due and self._advance_time():
                 rounds = 0
             batch, self._due = self._due + self._take_timers(), []
@@ -213,6 +227,8 @@ class SimLoop(asyncio.BaseEventLoop):
                 if handle.must_run():
                     self.steps += 1
                     handle._run()
+                    if not self._free_turns:
+                        self._now += TURN.draw_s(self._turns_random)
                     if self._failure is not None:
                         self._raise_failure()
 
@@ -329,9 +345,11 @@ def _where(awaited: Any) -> str:
     return " > ".join(places) or repr(awaited)
 
 
-def run(main: Coroutine[Any, Any, T], *, seed: int | str = 0, shuffle: bool = True) -> T:
+def run(
+    main: Coroutine[Any, Any, T], *, seed: int | str = 0, shuffle: bool = True, free_turns: bool = False
+) -> T:
     """`asyncio.run` in virtual time: what `main` leaves running is cancelled and waited for."""
-    loop = SimLoop(seed, shuffle=shuffle)
+    loop = SimLoop(seed, shuffle=shuffle, free_turns=free_turns)
     try:
         try:
             return loop.run_until_complete(main)

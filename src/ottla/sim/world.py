@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeAlias, TypeVar
 
 from ottla.runtime import Runtime
+from ottla.sim.costs import Meter
 from ottla.sim.disk import SimDisk
 from ottla.sim.loop import PROCESS, Process, SimLoop, SimTask
 from ottla.sim.net import SimNetwork
@@ -71,14 +72,19 @@ class SimClock:
 
 
 class SimOffload:
-    """A thread pool's timing without threads: the work happens at once, some time after it was asked for."""
+    """A thread pool's timing without threads: the work happens at once, some time after it was asked for,
+    and is known to have happened after as long as it takes."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, meter: Meter) -> None:
         self.delay_range_s = (0.0, 0.002)
         self._random = chance
+        self._meter = meter
 
     def _delay_s(self) -> float:
         return self._random.uniform(*self.delay_range_s)
+
+    def _delay_after_s(self) -> float:
+        return self._delay_s() + self._meter.take_thread_s()
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = asyncio.get_running_loop()
@@ -86,11 +92,12 @@ class SimOffload:
 
         def work() -> None:
             try:
-                result = function(*args, **kwargs)
+                with self._meter.in_thread():
+                    result = function(*args, **kwargs)
             except Exception as error:
-                loop.call_later(self._delay_s(), settle, outcome.set_exception, error)
+                loop.call_later(self._delay_after_s(), settle, outcome.set_exception, error)
             else:
-                loop.call_later(self._delay_s(), settle, outcome.set_result, result)
+                loop.call_later(self._delay_after_s(), settle, outcome.set_result, result)
 
         def settle(setter: Callable[[Any], None], value: Any) -> None:
             if not outcome.done():
@@ -115,8 +122,13 @@ class Host:
     def __init__(self, world: SimWorld, name: str) -> None:
         self.name = name
         self.clock = SimClock(world.loop)
-        self.disk = SimDisk(f"{world.seed}/{name}", trace=lambda event: world.trace.record_disk(name, event))
-        self.offload = SimOffload(world.random(f"offload/{name}"))
+        meter = Meter(world.loop, world.random(f"costs/{name}"))
+        self.disk = SimDisk(
+            f"{world.seed}/{name}",
+            trace=lambda event: world.trace.record_disk(name, event),
+            charge=None if world.free_turns else meter.charge,
+        )
+        self.offload = SimOffload(world.random(f"offload/{name}"), meter)
         self.boot: Boot | None = None
         self.processes = 0
         self.outcomes: dict[asyncio.Future[Any], SimTask] = {}
@@ -139,9 +151,12 @@ class Host:
 
 
 class SimWorld:
-    def __init__(self, seed: int | str = 0, *, shuffle: bool = True) -> None:
+    """`free_turns`: only timers move time, for tests that tell what happens when to the millisecond."""
+
+    def __init__(self, seed: int | str = 0, *, shuffle: bool = True, free_turns: bool = False) -> None:
         self.seed = seed
-        self.loop = SimLoop(seed, shuffle=shuffle)
+        self.free_turns = free_turns
+        self.loop = SimLoop(seed, shuffle=shuffle, free_turns=free_turns)
         self.trace = Trace(self.loop)
         self.network = SimNetwork(self.loop, seed, trace=lambda event: self.trace.record("network", event))
         self._hosts: dict[str, Host] = {}
@@ -272,7 +287,9 @@ class SimWorld:
         self.close()
 
 
-def simulate(scenario: Callable[[SimWorld], Coroutine[Any, Any, T]], *, seed: int | str = 0) -> T:
+def simulate(
+    scenario: Callable[[SimWorld], Coroutine[Any, Any, T]], *, seed: int | str = 0, free_turns: bool = False
+) -> T:
     """Run a scenario in a world of its own."""
-    with SimWorld(seed) as world:
+    with SimWorld(seed, free_turns=free_turns) as world:
         return world.run(scenario(world))
