@@ -215,8 +215,9 @@ class Node:
         self._replicas.logs.config = config
         self._replicas.update_config(config, image)
 
-    def _high_watermark(self, tp: TopicPartition) -> int:
-        return self._replicas.partition(tp.topic, tp.partition).high_watermark
+    def _high_watermark(self, tp: TopicPartition) -> int | None:
+        found = self._replicas.by_name.get(tp.topic.encode(), {}).get(tp.partition)
+        return None if found is None else found.high_watermark
 
     async def _allocate_producer_ids(self) -> range:
         block = await self._controller.allocate_producer_ids(self._config.node_id, self._broker_epoch)

@@ -10,10 +10,11 @@ is written down when a round is over: after a crash, the round begins again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from ottla.config import BrokerConfig
 from ottla.log.checkpoints import read_offsets, write_offsets
@@ -34,6 +35,10 @@ log = logging.getLogger(__name__)
 
 # A process takes a fifth of a second to start, in which a thread has done this.
 IN_THREAD_BYTES_MAX = 4 * 1024 * 1024
+
+
+HighWatermark: TypeAlias = Callable[[TopicPartition], int | None]
+"""None for a partition that this broker does not have, or has no longer."""
 
 
 class Outdated(Exception):
@@ -122,7 +127,7 @@ class LogCleaner:
 
     # Working.
 
-    async def run(self, high_watermark: Callable[[TopicPartition], int]) -> None:
+    async def run(self, high_watermark: HighWatermark) -> None:
         """Compact up to log.cleaner.threads logs at a time."""
         # A dict for its order.
         rounds: dict[asyncio.Task[bool], None] = {}
@@ -151,12 +156,12 @@ class LogCleaner:
                 task.cancel()
             await asyncio.gather(*rounds, return_exceptions=True)
 
-    async def clean_dirtiest(self, high_watermark: Callable[[TopicPartition], int]) -> bool:
+    async def clean_dirtiest(self, high_watermark: HighWatermark) -> bool:
         """Compact the log that needs it most; False when none does, or it cannot be done now."""
         dirt = self._dirtiest(high_watermark)
         return dirt is not None and await self._clean_alone(dirt)
 
-    def _dirtiest(self, high_watermark: Callable[[TopicPartition], int]) -> Dirt | None:
+    def _dirtiest(self, high_watermark: HighWatermark) -> Dirt | None:
         now_ms = self._runtime.clock.now_ms()
         due = []
         self.counters.looked_ms = now_ms
@@ -168,12 +173,11 @@ class LogCleaner:
                     not candidate.config.cleanup_compact
                     or partition in self.uncleanable
                     or partition in self._in_work
+                    or (readable_offset := high_watermark(partition)) is None
                 ):
                     continue
                 try:
-                    dirt = dirt_of(
-                        candidate, self._cleaned.get(partition, 0), high_watermark(partition), now_ms
-                    )
+                    dirt = dirt_of(candidate, self._cleaned.get(partition, 0), readable_offset, now_ms)
                 except BadBatch as error:
                     self._give_up(partition, error)
                     continue
@@ -333,8 +337,8 @@ def _adopt(disk: Disk, plan: Plan, cleaned: Segment, written: CleanedGroup) -> N
 
 def _discard(disk: Disk, plan: Plan) -> None:
     """Remove what was written and will not be used."""
-    if not disk.exists(plan.directory):
-        return
-    for name in disk.list_dir(plan.directory):
-        if name.endswith((plan.suffix, CLEANED_SUFFIX)):
-            disk.remove(f"{plan.directory}/{name}")
+    # The log may be deleted at any moment.
+    with contextlib.suppress(FileNotFoundError):
+        for name in disk.list_dir(plan.directory):
+            if name.endswith((plan.suffix, CLEANED_SUFFIX)):
+                disk.remove(f"{plan.directory}/{name}")

@@ -31,8 +31,9 @@ from ottla.log.segment import OpenSegments, Segment
 from ottla.log.segments import Segments, new_segment
 from ottla.log.snapshots import SnapshotFiles
 from ottla.log.syncing import Unsynced, sync_files
-from ottla.log.types import TopicPartition
+from ottla.log.types import LogClosed, TopicPartition
 from ottla.runtime import Runtime
+from ottla.runtime.tasks import finished
 from ottla.wire.errors import OffsetOutOfRange
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class LogFiles:
         "epochs",
         "flushed_ms",
         "has_aborted",
+        "is_closed",
         "next_offset",
         "now_ms",
         "producers",
@@ -94,6 +96,9 @@ class LogFiles:
         self._settled_offset = next_offset if settled else -1
         self._flush_lock: asyncio.Lock | None = None
         self.flushed_ms = runtime.clock.now_ms()
+        self.is_closed = False
+        """Deleted, or the broker stops. Whoever comes across the log at an await must expect it: nothing is
+        left to flush, clean up or check, and what is at its path may belong to another log."""
         self.dir = directory
         self.topic_partition = partition
         self.topic_id = topic_id
@@ -125,6 +130,8 @@ class LogFiles:
 
     def roll(self, base_offset: int | None = None) -> Segment:
         """Begin a new segment. The old one is synced by the next flush."""
+        if self.is_closed:
+            raise LogClosed(self.topic_partition)
         if base_offset is None:
             base_offset = self.next_offset
         sealed = self.segments.active
@@ -175,6 +182,8 @@ class LogFiles:
     async def flush(self, upto: int | None = None) -> None:
         """Return once all that is written now, or is below `upto`, is on disk. Many callers share one sync.
 
+        A log that is closed, before or meanwhile, has nothing that must be there.
+
         An OSError here means that the kernel may have dropped what it could not write: the node must stop
         and recover from what is on disk.
         """
@@ -182,7 +191,7 @@ class LogFiles:
         if self._flush_lock is None:
             self._flush_lock = asyncio.Lock()
         async with self._flush_lock:
-            if self.recovery_point < min(target, self.next_offset):
+            if not self.is_closed and self.recovery_point < min(target, self.next_offset):
                 await self._sync(self.next_offset if upto is None else min(upto, self.next_offset))
 
     async def _sync(self, end_offset: int) -> None:
@@ -190,15 +199,22 @@ class LogFiles:
         unflushed = self.segments.from_offset(self.recovery_point)
         segments = [segment for segment in unflushed if segment.base_offset < end_offset]
         others, replacements = self._unsynced.take(), self._stale_epochs()
-        files = [segment.pin() for segment in segments]
+        pinned: list[Segment] = []
         try:
-            await self._runtime.offload.run(sync_files, self._runtime.disk, files, others, replacements)
+            files = []
+            for segment in segments:
+                files.append(segment.pin())
+                pinned.append(segment)
+            # A thread cannot be cancelled, and a file closed under it would give its number to another.
+            await finished(
+                self._runtime.offload.run(sync_files, self._runtime.disk, files, others, replacements)
+            )
         except BaseException:
             self._unsynced.put_back(others)
             self.epochs.dirty = self.epochs.dirty or bool(replacements)
             raise
         finally:
-            for segment in segments:
+            for segment in pinned:
                 segment.unpin()
         if truncations == self._truncations:
             sealed_end = self.segments.base_after(active)
@@ -231,10 +247,11 @@ class LogFiles:
         self.release()
 
     def release(self) -> None:
-        """Close all files without writing anything."""
+        """Close for good, without writing anything."""
+        self.is_closed = True
         for segment in self.segments:
             self._open_segments.forget(segment)
-            segment.release()
+            segment.retire()
 
     # Cutting off.
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ottla.config import BrokerConfig, LogConfig
 from ottla.log.checkpoints import read_offsets, write_offsets
-from ottla.log.cleaner import LogCleaner
+from ottla.log.cleaner import HighWatermark, LogCleaner
 from ottla.log.log import PartitionLog
 from ottla.log.names import (
     CLEAN_SHUTDOWN_FILE,
@@ -229,7 +229,7 @@ class LogManager:
 
     # In the background.
 
-    def start(self, scope: TaskScope, high_watermark: Callable[[TopicPartition], int]) -> None:
+    def start(self, scope: TaskScope, high_watermark: HighWatermark) -> None:
         """Begin the periodic work. A failure in any of it ends the node: the disk is not to be trusted."""
         scope.spawn(self._repeat(self._keep_house, None), "log-housekeeping")
         scope.spawn(
@@ -259,6 +259,8 @@ class LogManager:
     async def _keep_house(self) -> None:
         """Flush what is due, with every segment that is full, and remove what was deleted a while ago."""
         for partition_log in list(self._logs.values()):
+            if partition_log.is_closed:
+                continue
             if partition_log.flush_is_due:
                 await partition_log.flush()
             elif partition_log.has_unsynced_segments:
@@ -269,9 +271,11 @@ class LogManager:
         # A topic that is deleted and made again must not be taken for compacted after a crash.
         await self.cleaner.write_checkpoints()
 
-    async def _enforce_retention(self, high_watermark: Callable[[TopicPartition], int]) -> None:
+    async def _enforce_retention(self, high_watermark: HighWatermark) -> None:
         for partition, partition_log in list(self._logs.items()):
-            partition_log.enforce_retention(self._runtime.clock.now_ms(), high_watermark(partition))
+            upto = None if partition_log.is_closed else high_watermark(partition)
+            if upto is not None:
+                partition_log.enforce_retention(self._runtime.clock.now_ms(), upto)
             await asyncio.sleep(0)
 
     async def write_checkpoints(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 
 from ottla.runtime.disk import Disk
@@ -34,8 +35,8 @@ class DelayedRemoval:
     def remove(self, files: list[str], dirs: list[str]) -> None:
         """Unlinking a large file takes a while: this is for another thread."""
         for path in files:
-            # Its directory may have been deleted meanwhile.
-            if self._disk.exists(path):
+            # Its directory may have been deleted meanwhile, or be right now.
+            with contextlib.suppress(FileNotFoundError):
                 self._disk.remove(path)
         for path in dirs:
             self._disk.remove_tree(path)

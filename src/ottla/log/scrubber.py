@@ -127,6 +127,8 @@ class Scrubber:
         for partition_log in logs:
             topic, partition = partition_log.topic_partition
             for segment in [found for found in partition_log.segments if found.size]:
+                if partition_log.is_closed:
+                    break
                 if (topic, partition, segment.base_offset) <= progress.position:
                     continue
                 # Retention and compaction go on meanwhile.
@@ -154,7 +156,7 @@ class Scrubber:
         except FileNotFoundError:
             return
         # What compaction or truncation changed under way was not damaged.
-        if not partition_log.segments.holds([segment]):
+        if partition_log.is_closed or not partition_log.segments.holds([segment]):
             return
         self.counters.segments += 1
         self.counters.bytes += segment.size

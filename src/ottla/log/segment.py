@@ -16,7 +16,7 @@ from ottla.log.names import (
     segment_path,
 )
 from ottla.log.txn_index import TransactionIndex
-from ottla.log.types import TopicPartition
+from ottla.log.types import LogClosed, TopicPartition
 from ottla.log.walk import BadBatch, headers, position_of, whole_batches
 from ottla.records.batch import NO_TIMESTAMP
 from ottla.runtime.disk import Disk, File, ReadableBuffer
@@ -73,6 +73,7 @@ class Segment:
         "created_ms",
         "first_timestamp",
         "index_full",
+        "is_retired",
         "offsets",
         "partition",
         "path",
@@ -100,6 +101,7 @@ class Segment:
         self._file: File | None = None
         self._pins = 0
         self._release_wanted = False
+        self.is_retired = False
         self._ends: dict[int, int] = {}
         self._unindexed_bytes = 0
         self.write_due = False
@@ -176,6 +178,9 @@ class Segment:
     @property
     def file(self) -> File:
         if self._file is None:
+            if self.is_retired:
+                # Another log may have the path by now.
+                raise LogClosed(self.partition)
             self._file = self._disk.open(self.path)
         return self._file
 
@@ -374,8 +379,9 @@ class Segment:
 
     def pin(self) -> File:
         """Keep the file open while another thread syncs it."""
+        file = self.file
         self._pins += 1
-        return self.file
+        return file
 
     def unpin(self) -> None:
         self._pins -= 1
@@ -392,3 +398,9 @@ class Segment:
         if self._file is not None and not self._pins:
             self._file.close()
             self._file = None
+
+    def retire(self) -> None:
+        """As `release`, for good."""
+        self.is_retired = True
+        self.write_due = False
+        self.release()

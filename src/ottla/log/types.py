@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ottla.wire.errors import UnknownTopicOrPartition
+
 
 class TopicPartition(NamedTuple):
     topic: str
@@ -37,6 +39,13 @@ class CorruptBatch(NamedTuple):
     position: int
     path: str
     reason: str
+
+
+class LogClosed(UnknownTopicOrPartition):
+    """Somebody came too late: the log is deleted, or closed because the broker stops."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        super().__init__(f"{partition}: its log is closed, the topic was deleted or the broker stops")
 
 
 class UnexpectedOffset(ValueError):

@@ -41,6 +41,22 @@ class ThreadOffload:
             self._pool = None
 
 
+async def finished(work: Coroutine[Any, Any, T]) -> T:
+    """Its result, once it has ended: whoever is cancelled meanwhile still waits, and is cancelled then."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        # Looked at, so that nobody is told it never was.
+        task.exception()
+        raise cancelled
+    return task.result()
+
+
 class TaskScope:
     """Owns background tasks: none outlives its scope, and a failure is never silent.
 
