@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ottla.cli.errors import Refused, ToolError
 from ottla.cli.properties import read_properties
@@ -25,6 +25,7 @@ from ottla.wire.api import ApiKey
 from ottla.wire.errors import KafkaError
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Check = Callable[[Any], None]
 """Raises KafkaError for error codes inside an answer; it is asked for again while they are retriable."""
 
@@ -41,6 +42,15 @@ class Admin:
         self.request_timeout_ms = self._cluster.timeouts.request_ms
         """How long brokers may take for what they are asked to do."""
         self._runner = asyncio.Runner()
+
+    def call(
+        self,
+        function: Callable[Concatenate[ClusterClient, P], Coroutine[Any, Any, T]],
+        *args: P.args,
+        **given: P.kwargs,
+    ) -> T:
+        """Does what a function of `ottla.client.admin` does."""
+        return self._run(function(self._cluster, *args, **given))
 
     def ask(
         self,
@@ -90,7 +100,7 @@ class Admin:
         return self._retried(cluster.any_node if node is None else lambda: cluster.node(node))
 
     def serves(self, api: ApiKey) -> bool:
-        return api in self.peer().versions
+        return self._run(self._cluster.serves(api))
 
     def close(self) -> None:
         with self._runner:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from ottla.cli.admin import Admin
 from ottla.cli.errors import ToolError
-from ottla.cli.group_admin import committed_offsets
 from ottla.cli.output import warn
-from ottla.cli.topic_metadata import Partition, TopicState, find_topics, offsets_or_fail
+from ottla.client.admin.groups import committed_offsets
+from ottla.client.admin.topics import Partition, TopicState, find_topics, offsets_or_fail
 from ottla.client.cluster import EARLIEST, LATEST
 
 SCENARIOS = (
@@ -42,7 +42,7 @@ def scenario(given: argparse.Namespace) -> str:
 def new_offsets(
     given: argparse.Namespace, admin: Admin, group: str, how: str, now_ms: int
 ) -> dict[Partition, int]:
-    committed = {place: found.offset for place, found in committed_offsets(admin, group).items()}
+    committed = {place: found.offset for place, found in admin.call(committed_offsets, group).items()}
     if how == "from_file":
         wanted = _read(given, group)
         return _clamped(given, admin, wanted)
@@ -79,7 +79,7 @@ def chosen_partitions(given: argparse.Namespace, admin: Admin, known: list[Parti
     wanted = [text.partition(":") for text in given.topic]
     if not wanted:
         raise ToolError("give --topic, or --all-topics for all that the group has offsets for")
-    topics = find_topics(admin, sorted({name for name, _, _ in wanted}))
+    topics = admin.call(find_topics, sorted({name for name, _, _ in wanted}))
     chosen: set[Partition] = set()
     for name, colon, numbers in wanted:
         topic = topics.get(name)
@@ -125,7 +125,7 @@ def _of(topic: TopicState, numbers: str) -> set[Partition]:
 def _listed(admin: Admin, partitions: list[Partition], time: int) -> dict[Partition, int]:
     if not partitions:
         return {}
-    found = offsets_or_fail(admin, dict.fromkeys(partitions, time))
+    found = admin.call(offsets_or_fail, dict.fromkeys(partitions, time))
     return {place: item.offset for place, item in found.items()}
 
 

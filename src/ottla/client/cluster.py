@@ -182,6 +182,10 @@ class ClusterClient:
 
         return await self.retried(attempt)
 
+    async def serves(self, api_key: ApiKey) -> bool:
+        """Whether the brokers know an API; all of a cluster are taken to be alike."""
+        return api_key in (await self.retried(self.any_node)).versions
+
     async def ask_controller(
         self, api_key: ApiKey, values: Mapping[str, Any], check: Callable[[Any], None] | None = None
     ) -> Any:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from ottla.cli import transaction_admin
-from ottla.cli.topic_metadata import Partition
-from ottla.cli.transaction_admin import ActiveProducer, Listed, Transaction
+from ottla.client.admin import transactions
+from ottla.client.admin.topics import Partition
+from ottla.client.admin.transactions import ActiveProducer, Listed, Transaction
 from ottla.testing import InProcessBroker
 
 TIMEOUT_S = 30
@@ -115,13 +115,13 @@ def test_transactions_are_printed_and_dumped(tool: Any, tmp_path: Path) -> None:
 def stable_end(tool: Any, broker: InProcessBroker, topic: str) -> int:
     """Up to where those read who want committed records only."""
     from ottla.cli.admin import Admin
-    from ottla.cli.topic_metadata import offsets_or_fail
+    from ottla.client.admin.topics import offsets_or_fail
     from ottla.client.cluster import LATEST
 
     admin = Admin(broker.bootstrap_servers, {}, "test")
     try:
         partition = Partition(topic, 0)
-        return offsets_or_fail(admin, {partition: LATEST}, read_committed=True)[partition].offset
+        return admin.call(offsets_or_fail, {partition: LATEST}, read_committed=True)[partition].offset
     finally:
         admin.close()
 
@@ -133,20 +133,20 @@ def test_only_what_no_coordinator_knows_hangs(
     long_ago_ms = time.time_ns() // 1_000_000 - 3_600_000
     partition = Partition(topic, 0)
     open_ones = [ActiveProducer(number, 0, -1, 0, long_ago_ms, number * 10) for number in (1, 2, 3)]
-    monkeypatch.setattr(
-        transaction_admin, "describe_producers", lambda admin, wanted, node: {partition: open_ones}
-    )
-    monkeypatch.setattr(
-        transaction_admin,
-        "list_transactions",
-        lambda admin, producer_ids: [Listed(f"t{number}", 1, number, "Ongoing") for number in (1, 2)],
-    )
 
-    def describe(admin: Any, name: str) -> Transaction:
+    async def producers(cluster: Any, wanted: Any, node: Any) -> dict[Partition, list[ActiveProducer]]:
+        return {partition: open_ones}
+
+    async def listed(cluster: Any, producer_ids: Any) -> list[Listed]:
+        return [Listed(f"t{number}", 1, number, "Ongoing") for number in (1, 2)]
+
+    async def describe(cluster: Any, name: str) -> Transaction:
         waiting = {"t1": partition, "t2": Partition("elsewhere", 0)}[name]
         return Transaction(1, name, int(name[1:]), 0, "Ongoing", 60_000, long_ago_ms, (waiting,))
 
-    monkeypatch.setattr(transaction_admin, "describe_transaction", describe)
+    monkeypatch.setattr(transactions, "describe_producers", producers)
+    monkeypatch.setattr(transactions, "list_transactions", listed)
+    monkeypatch.setattr(transactions, "describe_transaction", describe)
     found = ask("find-hanging", "--topic", topic, "--json").data
     assert [(item["ProducerId"], item["StartOffset"], item["Duration(min)"]) for item in found] == [
         (2, 20, 60),

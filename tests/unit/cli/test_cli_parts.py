@@ -8,10 +8,10 @@ from ottla.cli.admin import check_addresses
 from ottla.cli.clients import translated
 from ottla.cli.errors import ToolError
 from ottla.cli.lines import LineReader, LineRecord
+from ottla.cli.name_patterns import matching
 from ottla.cli.offset_reset import parse_datetime, parse_duration_ms
 from ottla.cli.properties import pairs
 from ottla.cli.releases import level_of, level_text
-from ottla.cli.topic_metadata import matching
 
 
 def test_lines_become_records() -> None:

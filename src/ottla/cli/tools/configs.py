@@ -209,18 +209,18 @@ def _describe(given: argparse.Namespace, admin: Admin, kind: str, name: str | No
 
 def _names(admin: Admin, kind: str) -> list[str]:
     from ottla.cli import resource_configs
-    from ottla.cli.topic_metadata import list_topics
+    from ottla.client.admin.topics import list_topics
     from ottla.wire.api import ApiKey
 
     if kind == "topics":
-        return list(list_topics(admin))
+        return list(admin.call(list_topics))
     if kind in {"brokers", "broker-loggers"}:
         return [*(str(node) for node in admin.nodes()), *([""] if kind == "brokers" else [])]
     names = set(resource_configs.list_resources(admin, _KINDS[kind].resource))
     if kind == "groups" and admin.serves(ApiKey.LIST_GROUPS):
-        from ottla.cli.group_admin import list_groups
+        from ottla.client.admin.groups import list_groups
 
-        names |= {group.id for group in list_groups(admin)}
+        names |= {group.id for group in admin.call(list_groups)}
     return sorted(names)
 
 

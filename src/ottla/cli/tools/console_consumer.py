@@ -161,14 +161,14 @@ def _settings(given: argparse.Namespace) -> dict[str, str]:
 def _subscribe(given: argparse.Namespace, admin: Admin, consumer: Consumer) -> None:
     from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 
-    from ottla.cli.topic_metadata import find_topics
+    from ottla.client.admin.topics import find_topics
 
     if given.partition is None:
         consumer.subscribe([given.topic] if given.topic is not None else [_expression(given.include)])
         return
     offset = (given.offset or ("earliest" if given.from_beginning else "latest")).lower()
     start = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}.get(offset)
-    topic = find_topics(admin, [given.topic]).get(given.topic)
+    topic = admin.call(find_topics, [given.topic]).get(given.topic)
     if topic is None:
         raise ToolError(f"topic {given.topic} does not exist")
     if given.partition not in {partition.number for partition in topic.partitions}:

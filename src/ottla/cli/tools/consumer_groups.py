@@ -17,8 +17,8 @@ from ottla.cli.tool import COMMAND_CONFIG, EITHER_SERVER, Option, Tool
 
 if TYPE_CHECKING:
     from ottla.cli.admin import Admin
-    from ottla.cli.group_admin import Group
-    from ottla.cli.topic_metadata import Partition
+    from ottla.client.admin.groups import Group
+    from ottla.client.admin.topics import Partition
 
 _MISSING = "-"
 _ACTIONS = ("list", "describe", "delete", "reset_offsets", "delete_offsets")
@@ -62,11 +62,11 @@ def _validate_regex(given: argparse.Namespace) -> int:
 
 
 def _list(given: argparse.Namespace, admin: Admin) -> int:
-    from ottla.cli.group_admin import list_groups
+    from ottla.client.admin.groups import list_groups
 
     states = [state.strip() for state in (given.state or "").split(",") if state]
     types = [kind.strip() for kind in (given.type or "").split(",") if kind]
-    groups = list_groups(admin, states, types)
+    groups = admin.call(list_groups, states, types)
     head = ["GROUP"] + (["TYPE"] if given.type is not None else [])
     head += ["STATE"] if given.state is not None else []
     rows = [[getattr(group, {"GROUP": "id"}.get(name, name.lower())) for name in head] for group in groups]
@@ -124,22 +124,27 @@ def _watch(given: argparse.Namespace, admin: Admin, describe: Callable[..., tupl
 
 
 def _offsets(given: argparse.Namespace, admin: Admin, name: str) -> tuple[Table, str]:
-    from ottla.cli.group_admin import committed_offsets, describe_group
-    from ottla.cli.topic_metadata import list_offsets, list_topics
+    from ottla.client.admin.groups import committed_offsets, describe_group
+    from ottla.client.admin.topics import list_offsets, list_topics
     from ottla.client.cluster import LATEST
+    from ottla.wire.errors import KafkaError
 
-    group = describe_group(admin, name)
-    committed = committed_offsets(admin, name)
+    group = admin.call(describe_group, name)
+    committed = admin.call(committed_offsets, name)
     owners = {place: member for member in group.members for place in member.assigned}
     places = sorted({*committed, *owners})
-    topics = list_topics(admin)
-    ends = list_offsets(admin, {place: LATEST for place in places if place.topic in topics}) if places else {}
+    topics = admin.call(list_topics)
+    ends = (
+        admin.call(list_offsets, {place: LATEST for place in places if place.topic in topics})
+        if places
+        else {}
+    )
     rows: list[list[Any]] = []
     for place in places:
         member = owners.get(place)
         offset = committed[place].offset if place in committed else None
         end = ends.get(place)
-        end_offset = None if end is None or isinstance(end, Refused) else end.offset
+        end_offset = None if end is None or isinstance(end, KafkaError) else end.offset
         lag = None if offset is None or end_offset is None else end_offset - offset
         epoch = committed[place].leader_epoch if place in committed else -1
         rows.append(
@@ -158,9 +163,9 @@ def _offsets(given: argparse.Namespace, admin: Admin, name: str) -> tuple[Table,
 
 
 def _members(given: argparse.Namespace, admin: Admin, name: str) -> tuple[Table, str]:
-    from ottla.cli.group_admin import describe_group
+    from ottla.client.admin.groups import describe_group
 
-    group = describe_group(admin, name)
+    group = admin.call(describe_group, name)
     with_instances = any(member.instance_id for member in group.members)
     head = ["GROUP", "CONSUMER-ID", *(["GROUP-INSTANCE-ID"] if with_instances else [])]
     head += ["HOST", "CLIENT-ID", "#PARTITIONS"]
@@ -180,9 +185,9 @@ def _members(given: argparse.Namespace, admin: Admin, name: str) -> tuple[Table,
 
 
 def _state(given: argparse.Namespace, admin: Admin, name: str) -> tuple[Table, str]:
-    from ottla.cli.group_admin import describe_group
+    from ottla.client.admin.groups import describe_group
 
-    group = describe_group(admin, name)
+    group = admin.call(describe_group, name)
     node = group.coordinator
     row: list[Any] = [name, f"{node.host}:{node.port}  ({node.id})", group.assignor or _MISSING, group.state]
     head = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE"]
@@ -193,13 +198,13 @@ def _state(given: argparse.Namespace, admin: Admin, name: str) -> tuple[Table, s
 
 
 def _delete(given: argparse.Namespace, admin: Admin) -> int:
-    from ottla.cli.group_admin import delete_group
+    from ottla.client.admin.groups import delete_group
 
     done: list[str] = []
     failed: dict[str, str] = {}
     for name in _groups(given, admin):
         try:
-            delete_group(admin, name)
+            admin.call(delete_group, name)
             done.append(name)
         except Refused as error:
             failed[name] = error.reason
@@ -217,8 +222,8 @@ def _delete(given: argparse.Namespace, admin: Admin) -> int:
 
 
 def _reset_offsets(given: argparse.Namespace, admin: Admin) -> int:
-    from ottla.cli.group_admin import commit_offsets, describe_group
     from ottla.cli.offset_reset import new_offsets, scenario
+    from ottla.client.admin.groups import commit_offsets, describe_group
     from ottla.wire.errors import ErrorCode
 
     how = scenario(given)
@@ -228,7 +233,7 @@ def _reset_offsets(given: argparse.Namespace, admin: Admin) -> int:
     resets: dict[str, dict[Partition, int]] = {}
     for name in _groups(given, admin):
         try:
-            state = describe_group(admin, name).state
+            state = admin.call(describe_group, name).state
         except Refused as error:
             if error.code != ErrorCode.group_id_not_found:
                 raise
@@ -240,7 +245,7 @@ def _reset_offsets(given: argparse.Namespace, admin: Admin) -> int:
             )
         resets[name] = new_offsets(given, admin, name, how, now_ms)
         if given.execute and resets[name]:
-            commit_offsets(admin, name, resets[name])
+            admin.call(commit_offsets, name, resets[name])
     rows: list[tuple[Any, ...]] = [
         (name, place.topic, place.number, offset)
         for name, offsets in resets.items()
@@ -260,12 +265,12 @@ def _reset_offsets(given: argparse.Namespace, admin: Admin) -> int:
 
 
 def _delete_offsets(given: argparse.Namespace, admin: Admin) -> int:
-    from ottla.cli.group_admin import committed_offsets, delete_offsets
     from ottla.cli.offset_reset import chosen_partitions
+    from ottla.client.admin.groups import committed_offsets, delete_offsets
 
     (name,) = _groups(given, admin)
-    places = chosen_partitions(given, admin, list(committed_offsets(admin, name)))
-    results = delete_offsets(admin, name, places)
+    places = chosen_partitions(given, admin, list(admin.call(committed_offsets, name)))
+    results = admin.call(delete_offsets, name, places)
     rows = [
         (place.topic, place.number, f"Error: {why}" if why else "Successful")
         for place, why in sorted(results.items())
@@ -283,9 +288,9 @@ def _delete_offsets(given: argparse.Namespace, admin: Admin) -> int:
 
 
 def _groups(given: argparse.Namespace, admin: Admin) -> list[str]:
-    from ottla.cli.group_admin import list_groups
+    from ottla.client.admin.groups import list_groups
 
-    return [group.id for group in list_groups(admin)] if given.all_groups else list(given.group)
+    return [group.id for group in admin.call(list_groups)] if given.all_groups else list(given.group)
 
 
 def _failure(name: str, error: Refused) -> str:

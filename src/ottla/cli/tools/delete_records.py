@@ -12,19 +12,19 @@ from ottla.cli.output import Table, show
 from ottla.cli.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
 
 if TYPE_CHECKING:
-    from ottla.cli.topic_metadata import Partition
+    from ottla.client.admin.topics import Partition
 
 
 def run(given: argparse.Namespace) -> int:
     from ottla.cli.admin import cluster
-    from ottla.cli.topic_metadata import Partition, by_leader
+    from ottla.client.admin.topics import Partition, by_leader
     from ottla.wire.api import ApiKey
     from ottla.wire.errors import ErrorCode
 
     wanted = _read(given.offset_json_file)
     rows: list[tuple[str, int, str]] = []
     with cluster(given) as admin:
-        for leader, partitions in by_leader(admin, wanted).items():
+        for leader, partitions in admin.call(by_leader, wanted).items():
             topics: dict[str, list[dict[str, int]]] = defaultdict(list)
             for partition in partitions:
                 topics[partition.topic].append(
@@ -54,7 +54,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _read(path: str) -> dict[Partition, int]:
-    from ottla.cli.topic_metadata import Partition
+    from ottla.client.admin.topics import Partition
 
     try:
         with open(path) as file:

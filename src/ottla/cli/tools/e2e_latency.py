@@ -30,21 +30,21 @@ def run(given: argparse.Namespace) -> int:
     from ottla.cli import clients
     from ottla.cli.admin import cluster
     from ottla.cli.latencies import percentile
-    from ottla.cli.topic_metadata import Partition, find_topics, offsets_or_fail
+    from ottla.client.admin.topics import Partition, find_topics, offsets_or_fail
     from ottla.client.cluster import LATEST
 
     _take_positional(given)
     base = {**properties.merged("", given.command_config), "bootstrap.servers": given.bootstrap_server}
     lines: list[str] = []
     with cluster(given, base) as admin:
-        if not find_topics(admin, [given.topic]):
+        if not admin.call(find_topics, [given.topic]):
             _create(given, admin)
             lines.append(
                 f'Topic "{given.topic}" does not exist. Will create topic with {_PARTITIONS} partition(s) '
                 f"and replication factor = {_FACTOR}"
             )
         partitions = [Partition(given.topic, n) for n in range(clients.ensure_topic(admin, given.topic))]
-        ends = offsets_or_fail(admin, dict.fromkeys(partitions, LATEST))
+        ends = admin.call(offsets_or_fail, dict.fromkeys(partitions, LATEST))
     group = {"group.id": f"test-group-{time.time_ns()}", "enable.auto.commit": "false"}
     consumer = clients.consumer(given, {**base, **group, "fetch.wait.max.ms": "0"})
     consumer.assign([TopicPartition(p.topic, p.number, end.offset) for p, end in ends.items()])

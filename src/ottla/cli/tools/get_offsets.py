@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable
 
-from ottla.cli.errors import Refused, ToolError
+from ottla.cli.errors import ToolError, code_name
 from ottla.cli.output import Table, show
 from ottla.cli.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
 
@@ -27,7 +27,8 @@ Filter = Callable[[str, int], bool]
 
 def run(given: argparse.Namespace) -> int:
     from ottla.cli.admin import cluster
-    from ottla.cli.topic_metadata import Partition, list_offsets, list_topics
+    from ottla.client.admin.topics import Partition, list_offsets, list_topics
+    from ottla.wire.errors import KafkaError
 
     if given.topic_partitions and (given.topic or given.partitions):
         raise ToolError("--topic-partitions cannot be used with --topic or --partitions")
@@ -36,21 +37,20 @@ def run(given: argparse.Namespace) -> int:
     with cluster(given) as admin:
         wanted = {
             Partition(topic.name, partition.number): time
-            for topic in list_topics(admin).values()
+            for topic in admin.call(list_topics).values()
             if not (given.exclude_internal_topics and topic.internal)
             for partition in topic.partitions
             if accepts(topic.name, partition.number)
         }
         if not wanted:
             raise ToolError("Could not match any topic-partitions with the specified filters")
-        found = list_offsets(admin, wanted)
+        found = admin.call(list_offsets, wanted)
     rows = []
     for partition, result in sorted(found.items(), key=lambda item: str(item[0])):
-        if isinstance(result, Refused):
-            print(
-                f"Skip getting offsets for topic-partition {partition} due to error: {result.reason}",
-                file=sys.stderr,
-            )
+        if isinstance(result, KafkaError):
+            reason = code_name(result.code)
+            text = f"Skip getting offsets for topic-partition {partition} due to error: {reason}"
+            print(text, file=sys.stderr)
         elif result.offset != _NO_OFFSET:
             rows.append((partition.topic, partition.number, result.offset))
     show(
@@ -74,7 +74,7 @@ def _time(text: str) -> int:
 
 
 def _simple(given: argparse.Namespace) -> Filter:
-    from ottla.cli.topic_metadata import matching
+    from ottla.cli.name_patterns import matching
 
     try:
         indexes = {int(index) for index in given.partitions.split(",")} if given.partitions else None
@@ -86,7 +86,7 @@ def _simple(given: argparse.Namespace) -> Filter:
 
 def _rules(text: str) -> Filter:
     """`topic1:1,topic2:0-3,topic4:5-,:-3`: the upper end of a range is not in it."""
-    from ottla.cli.topic_metadata import matching
+    from ottla.cli.name_patterns import matching
 
     parsed = []
     for rule in text.split(","):

@@ -15,7 +15,7 @@ from ottla.cli.tool import COMMAND_CONFIG, Option, Tool
 
 if TYPE_CHECKING:
     from ottla.cli.admin import Admin
-    from ottla.cli.topic_metadata import Partition
+    from ottla.client.admin.topics import Partition
 
 _INTERNAL = ("-changelog", "-repartition")
 _SCENARIOS = ("to_offset", "shift_by", "to_datetime", "by_duration", "to_earliest", "to_latest", "from_file")
@@ -23,7 +23,7 @@ _SCENARIOS = ("to_offset", "shift_by", "to_datetime", "by_duration", "to_earlies
 
 def run(given: argparse.Namespace) -> int:
     from ottla.cli.admin import cluster
-    from ottla.cli.topic_metadata import delete_topics
+    from ottla.client.admin.topics import delete_topics
 
     chosen = [name for name in _SCENARIOS if getattr(given, name) not in {None, False}]
     if len(chosen) > 1:
@@ -35,7 +35,7 @@ def run(given: argparse.Namespace) -> int:
         offsets = _reset(given, admin, groups, chosen[0] if chosen else "to_earliest")
         internal = _internal_topics(given, admin)
         if internal and not given.dry_run:
-            delete_topics(admin, internal)
+            admin.call(delete_topics, internal)
     directory = f"{given.state_dir or os.path.expanduser('~/.ottla/streams')}/{application}"
     has_state = os.path.isdir(directory)
     if has_state and not given.dry_run:
@@ -64,12 +64,12 @@ def run(given: argparse.Namespace) -> int:
 
 def _groups(admin: Admin, application: str, *, forced: bool) -> list[str]:
     """The group of each query: the application's id, with a number where there are several."""
-    from ottla.cli.group_admin import describe_group, list_groups
+    from ottla.client.admin.groups import describe_group, list_groups
 
     name = re.compile(rf"{re.escape(application)}(-\d+)?")
-    groups = [listed.id for listed in list_groups(admin) if name.fullmatch(listed.id)]
+    groups = [listed.id for listed in admin.call(list_groups) if name.fullmatch(listed.id)]
     for group in groups:
-        members = describe_group(admin, group).members
+        members = admin.call(describe_group, group).members
         if members and not forced:
             raise ToolError(
                 f"Consumer group '{group}' is still active and has following members: "
@@ -83,20 +83,20 @@ def _groups(admin: Admin, application: str, *, forced: bool) -> list[str]:
 def _reset(
     given: argparse.Namespace, admin: Admin, groups: list[str], how: str
 ) -> dict[str, dict[Partition, int]]:
-    from ottla.cli.group_admin import commit_offsets, committed_offsets
     from ottla.cli.offset_reset import new_offsets
+    from ottla.client.admin.groups import commit_offsets, committed_offsets
 
     topics = [name for text in given.input_topics for name in text.split(",") if name]
     now_ms = time.time_ns() // 1_000_000
     resets: dict[str, dict[Partition, int]] = {}
     for group in groups if topics else ():
-        read = {place.topic for place in committed_offsets(admin, group)}
+        read = {place.topic for place in admin.call(committed_offsets, group)}
         given.topic, given.all_topics = sorted(read & set(topics)), False
         if not given.topic:
             continue
         resets[group] = new_offsets(given, admin, group, how, now_ms)
         if not given.dry_run:
-            commit_offsets(admin, group, resets[group])
+            admin.call(commit_offsets, group, resets[group])
     missing = sorted(set(topics) - {place.topic for places in resets.values() for place in places})
     if missing:
         raise ToolError(
@@ -107,10 +107,12 @@ def _reset(
 
 
 def _internal_topics(given: argparse.Namespace, admin: Admin) -> list[str]:
-    from ottla.cli.topic_metadata import list_topics
+    from ottla.client.admin.topics import list_topics
 
     begin = f"{given.application_id}-"
-    present = [name for name in list_topics(admin) if name.startswith(begin) and name.endswith(_INTERNAL)]
+    present = [
+        name for name in admin.call(list_topics) if name.startswith(begin) and name.endswith(_INTERNAL)
+    ]
     asked = [name for text in given.internal_topics for name in text.split(",") if name]
     if unknown := sorted(set(asked) - set(present)):
         raise ToolError(f"--internal-topics {unknown[0]}: is no internal topic of {given.application_id}")

@@ -14,7 +14,7 @@ from ottla.cli.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
 if TYPE_CHECKING:
     from ottla.cli.admin import Admin
     from ottla.cli.resource_configs import Setting
-    from ottla.cli.topic_metadata import PartitionState, TopicState
+    from ottla.client.admin.topics import PartitionState, TopicState
 
 _ACTIONS = ("list", "describe", "create", "alter", "delete")
 _REPORTS = (
@@ -133,12 +133,12 @@ def _list(given: argparse.Namespace, admin: Admin) -> None:
 
 def _alter(given: argparse.Namespace, admin: Admin) -> None:
     from ottla.cli.errors import check
-    from ottla.cli.topic_metadata import describe_topics
+    from ottla.client.admin.topics import describe_topics
     from ottla.wire.api import ApiKey
 
     names = _chosen(given, admin, must_exist=not given.if_exists)
     assignment = _assignment(given.replica_assignment)
-    present = {topic.name: len(topic.partitions) for topic in describe_topics(admin, names)}
+    present = {topic.name: len(topic.partitions) for topic in admin.call(describe_topics, names)}
     if not names:
         return
     answer = admin.ask(
@@ -163,20 +163,20 @@ def _alter(given: argparse.Namespace, admin: Admin) -> None:
 
 
 def _delete(given: argparse.Namespace, admin: Admin) -> None:
-    from ottla.cli.topic_metadata import delete_topics
+    from ottla.client.admin.topics import delete_topics
 
     names = _chosen(given, admin, must_exist=not given.if_exists)
     if names:
-        delete_topics(admin, names)
+        admin.call(delete_topics, names)
     show(given, {"deleted": names}, [])
 
 
 def _describe(given: argparse.Namespace, admin: Admin) -> None:
     from ottla.cli import resource_configs
-    from ottla.cli.topic_metadata import describe_topics
+    from ottla.client.admin.topics import describe_topics
 
     names = _chosen(given, admin, must_exist=not given.if_exists)
-    topics = describe_topics(admin, names, given.partition_size_limit_per_response or 2000)
+    topics = admin.call(describe_topics, names, given.partition_size_limit_per_response or 2000)
     settings = resource_configs.describe(admin, resource_configs.TOPIC, [topic.name for topic in topics])
     live = set(admin.nodes())
     filtered = any(getattr(given, report) for report in _REPORTS)
@@ -272,9 +272,10 @@ def _described_data(shown: Any) -> list[dict[str, Any]]:
 
 def _chosen(given: argparse.Namespace, admin: Admin, *, must_exist: bool = False) -> list[str]:
     """The topics that --topic or --topic-id name; all without them."""
-    from ottla.cli.topic_metadata import list_topics, matching
+    from ottla.cli.name_patterns import matching
+    from ottla.client.admin.topics import list_topics
 
-    topics = list_topics(admin)
+    topics = admin.call(list_topics)
     names = [name for name, topic in topics.items() if not (given.exclude_internal and topic.internal)]
     if given.topic_id:
         found = [name for name in names if _id(topics[name]) == given.topic_id]

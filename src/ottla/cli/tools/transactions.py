@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.cli.admin import Admin
-    from ottla.cli.topic_metadata import Partition
-    from ottla.cli.transaction_admin import ActiveProducer
+    from ottla.client.admin.topics import Partition
+    from ottla.client.admin.transactions import ActiveProducer
 
     Open = tuple[Partition, ActiveProducer]
 
@@ -67,21 +67,23 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _list(given: argparse.Namespace, admin: Admin) -> None:
-    from ottla.cli.transaction_admin import list_transactions
+    from ottla.client.admin.transactions import list_transactions
 
     duration_ms = -1 if given.duration_filter is None else given.duration_filter
     try:
-        listed = list_transactions(admin, duration_ms=duration_ms, pattern=given.transactional_id_pattern)
+        listed = admin.call(
+            list_transactions, duration_ms=duration_ms, pattern=given.transactional_id_pattern
+        )
     except Refused as error:
         raise ToolError(f"Failed to list transactions: {error}") from None
     _show(given, _LIST, listed)
 
 
 def _describe(given: argparse.Namespace, admin: Admin) -> None:
-    from ottla.cli.transaction_admin import describe_transaction
+    from ottla.client.admin.transactions import describe_transaction
 
     try:
-        found = describe_transaction(admin, given.transactional_id)
+        found = admin.call(describe_transaction, given.transactional_id)
     except Refused as error:
         raise ToolError(
             f"Failed to describe transaction state of transactional-id `{given.transactional_id}`: {error}"
@@ -111,13 +113,13 @@ def _describe_producers(given: argparse.Namespace, admin: Admin) -> None:
 
 
 def _producers(given: argparse.Namespace, admin: Admin, complaint: str) -> list[ActiveProducer]:
-    from ottla.cli.topic_metadata import Partition
-    from ottla.cli.transaction_admin import describe_producers
+    from ottla.client.admin.topics import Partition
+    from ottla.client.admin.transactions import describe_producers
 
     partition = Partition(given.topic, given.partition)
     node = getattr(given, "broker_id", None)
     try:
-        return describe_producers(admin, [partition], node)[partition]
+        return admin.call(describe_producers, [partition], node)[partition]
     except ToolError as error:
         where = "leader" if node is None else f"broker {node}"
         raise ToolError(f"{complaint} {partition} on {where}: {error}") from None
@@ -136,8 +138,8 @@ def _check_abort(given: argparse.Namespace) -> None:
 
 
 def _abort(given: argparse.Namespace, admin: Admin) -> None:
-    from ottla.cli.topic_metadata import Partition
-    from ottla.cli.transaction_admin import write_abort_marker
+    from ottla.client.admin.topics import Partition
+    from ottla.client.admin.transactions import write_abort_marker
 
     partition = Partition(given.topic, given.partition)
     if given.start_offset is None:
@@ -154,7 +156,7 @@ def _abort(given: argparse.Namespace, admin: Admin) -> None:
     producer_id, producer_epoch, coordinator_epoch = identity
     try:
         # A producer without a marker so far has none; zero is no newer than any coordinator's.
-        write_abort_marker(admin, partition, producer_id, producer_epoch, max(coordinator_epoch, 0))
+        admin.call(write_abort_marker, partition, producer_id, producer_epoch, max(coordinator_epoch, 0))
     except Refused as error:
         raise ToolError(
             f"Failed to abort the transaction of producer {producer_id} on {partition}: {error}"
@@ -173,13 +175,13 @@ def _check_find(given: argparse.Namespace) -> None:
 
 
 def _find_hanging(given: argparse.Namespace, admin: Admin) -> None:
-    from ottla.cli.transaction_admin import describe_producers
+    from ottla.client.admin.transactions import describe_producers
 
     partitions = _searched(given, admin)
     limit_ms = given.max_transaction_timeout * _MINUTE_MS
     old: list[Open] = []
     for at in range(0, len(partitions), _BATCH):
-        found = describe_producers(admin, partitions[at : at + _BATCH], given.broker_id)
+        found = admin.call(describe_producers, partitions[at : at + _BATCH], given.broker_id)
         old += [
             (partition, producer)
             for partition, producers in found.items()
@@ -203,11 +205,11 @@ def _find_hanging(given: argparse.Namespace, admin: Admin) -> None:
 
 
 def _searched(given: argparse.Namespace, admin: Admin) -> list[Partition]:
-    from ottla.cli.topic_metadata import Partition, find_topics, list_topics
+    from ottla.client.admin.topics import Partition, find_topics, list_topics
 
     if given.topic is not None and given.partition is not None:
         return [Partition(given.topic, given.partition)]
-    topics = list_topics(admin) if given.topic is None else find_topics(admin, [given.topic])
+    topics = admin.call(list_topics) if given.topic is None else admin.call(find_topics, [given.topic])
     if given.topic is not None and not topics:
         raise ToolError(f"Failed to describe 1 topics: topic {given.topic} does not exist")
     return [
@@ -220,19 +222,19 @@ def _searched(given: argparse.Namespace, admin: Admin) -> list[Partition]:
 
 def _forgotten(admin: Admin, old: Sequence[Open]) -> list[Open]:
     """Open transactions that no coordinator will write a marker for."""
-    from ottla.cli.transaction_admin import describe_transaction, list_transactions
+    from ottla.client.admin.transactions import describe_transaction, list_transactions
     from ottla.wire.errors import ErrorCode
 
     wanted = sorted({producer.id for _, producer in old})
     names = {
-        item.producer_id: item.transactional_id for item in list_transactions(admin, producer_ids=wanted)
+        item.producer_id: item.transactional_id for item in admin.call(list_transactions, producer_ids=wanted)
     }
     expected: set[tuple[int, Partition]] = set()
     for producer_id in wanted:
         if producer_id not in names:
             continue
         try:
-            transaction = describe_transaction(admin, names[producer_id])
+            transaction = admin.call(describe_transaction, names[producer_id])
         except Refused as error:
             if error.code != ErrorCode.transactional_id_not_found:
                 raise
@@ -242,10 +244,10 @@ def _forgotten(admin: Admin, old: Sequence[Open]) -> list[Open]:
 
 
 def _terminate(given: argparse.Namespace, admin: Admin) -> None:
-    from ottla.cli.transaction_admin import fence
+    from ottla.client.admin.transactions import fence
 
     try:
-        fence(admin, given.transactionalId)
+        admin.call(fence, given.transactionalId)
     except Refused as error:
         raise ToolError(
             f"Failed to force terminate transactionalId `{given.transactionalId}`: {error}"

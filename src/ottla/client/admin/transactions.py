@@ -7,11 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from ottla.cli.admin import Admin
-from ottla.cli.errors import Refused, check
-from ottla.cli.topic_metadata import Partition, by_leader
-from ottla.client.cluster import TRANSACTION
-from ottla.client.errors import raise_for_code
+from ottla.client.admin.topics import Partition, by_leader
+from ottla.client.cluster import TRANSACTION, ClusterClient
+from ottla.client.errors import error_for, raise_for_code
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode
 
@@ -46,26 +44,30 @@ class ActiveProducer(NamedTuple):
     """The offset at which its open transaction begins on the partition."""
 
 
-def list_transactions(
-    admin: Admin, *, duration_ms: int = -1, pattern: str | None = None, producer_ids: Sequence[int] = ()
+async def list_transactions(
+    cluster: ClusterClient,
+    *,
+    duration_ms: int = -1,
+    pattern: str | None = None,
+    producer_ids: Sequence[int] = (),
 ) -> list[Listed]:
     """Of all brokers. Older ones cannot filter by duration or pattern, and would list everything."""
     filters: dict[str, Any] = {"producer_id_filters": list(producer_ids)}
     if duration_ms >= 0:
-        _require(admin, 1, "filter by duration")
+        await _require(cluster, 1, "filter by duration")
         filters["duration_filter"] = duration_ms
     if pattern:
-        _require(admin, 2, "filter by a pattern of ids")
+        await _require(cluster, 2, "filter by a pattern of ids")
         filters["transactional_id_pattern"] = pattern
     return [
         Listed(item.transactional_id, node, item.producer_id, item.transaction_state)
-        for node in admin.nodes()
-        for item in admin.ask(ApiKey.LIST_TRANSACTIONS, filters, node=node).transaction_states
+        for node in (await cluster.cluster()).brokers
+        for item in (await cluster.ask(node, ApiKey.LIST_TRANSACTIONS, filters, about="")).transaction_states
     ]
 
 
-def describe_transaction(admin: Admin, transactional_id: str) -> Transaction:
-    """Refused with TRANSACTIONAL_ID_NOT_FOUND for one that its coordinator does not know."""
+async def describe_transaction(cluster: ClusterClient, transactional_id: str) -> Transaction:
+    """TRANSACTIONAL_ID_NOT_FOUND for one that its coordinator does not know."""
 
     def check_found(answer: Any) -> None:
         code = answer.transaction_states[0].error_code
@@ -73,12 +75,14 @@ def describe_transaction(admin: Admin, transactional_id: str) -> Transaction:
         raise_for_code(code, "the ID could not be found" if is_unknown else None, "")
 
     wanted = {"transactional_ids": [transactional_id]}
-    answer = admin.ask_coordinator(
-        transactional_id, ApiKey.DESCRIBE_TRANSACTIONS, wanted, kind=TRANSACTION, check=check_found
-    ).transaction_states[0]
+    described = await cluster.ask_coordinator(
+        TRANSACTION, transactional_id, ApiKey.DESCRIBE_TRANSACTIONS, wanted, check_found, about=""
+    )
+    (answer,) = described.transaction_states
+    coordinator = await cluster.retried(lambda: cluster.coordinating_broker(TRANSACTION, transactional_id))
     start_ms = _milliseconds(answer.transaction_start_time)
     return Transaction(
-        admin.coordinator(transactional_id, TRANSACTION).id,
+        coordinator.id,
         transactional_id,
         answer.producer_id,
         answer.producer_epoch,
@@ -91,36 +95,42 @@ def describe_transaction(admin: Admin, transactional_id: str) -> Transaction:
     )
 
 
-def describe_producers(
-    admin: Admin, partitions: Iterable[Partition], node: int | None = None
+async def describe_producers(
+    cluster: ClusterClient, partitions: Iterable[Partition], node: int | None = None
 ) -> dict[Partition, list[ActiveProducer]]:
     """As the leaders know them, or as one broker's replicas do."""
     grouped: Mapping[int, list[Partition]] = (
-        by_leader(admin, partitions) if node is None else {node: sorted(partitions)}
+        await by_leader(cluster, partitions) if node is None else {node: sorted(partitions)}
     )
     found: dict[Partition, list[ActiveProducer]] = {}
     for broker, wanted in grouped.items():
         topics: dict[str, list[int]] = defaultdict(list)
         for partition in wanted:
             topics[partition.topic].append(partition.number)
-        answer = admin.ask(
+        answer = await cluster.ask(
+            broker,
             ApiKey.DESCRIBE_PRODUCERS,
             {"topics": [{"name": name, "partition_indexes": numbers} for name, numbers in topics.items()]},
-            node=broker,
+            about="",
         )
         for topic in answer.topics:
             for item in topic.partitions:
                 partition = Partition(topic.name, item.partition_index)
-                check(item.error_code, item.error_message, str(partition))
+                raise_for_code(item.error_code, item.error_message, str(partition))
                 found[partition] = [_active(producer) for producer in item.active_producers]
     return found
 
 
-def write_abort_marker(
-    admin: Admin, partition: Partition, producer_id: int, producer_epoch: int, coordinator_epoch: int
+async def write_abort_marker(
+    cluster: ClusterClient,
+    partition: Partition,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
 ) -> None:
-    (leader,) = by_leader(admin, [partition])
-    answer = admin.ask(
+    (leader,) = await by_leader(cluster, [partition])
+    answer = await cluster.ask(
+        leader,
         ApiKey.WRITE_TXN_MARKERS,
         {
             "markers": [
@@ -133,18 +143,18 @@ def write_abort_marker(
                 }
             ]
         },
-        node=leader,
+        about="",
     )
     for marker in answer.markers:
         for topic in marker.topics:
             for item in topic.partitions:
-                check(item.error_code, None, str(partition))
+                raise_for_code(item.error_code, None, str(partition))
 
 
-def fence(admin: Admin, transactional_id: str) -> None:
+async def fence(cluster: ClusterClient, transactional_id: str) -> None:
     """Whoever asks for the id anew ends what its last producer left open."""
-    wanted = {"transactional_id": transactional_id, "transaction_timeout": admin.request_timeout_ms}
-    admin.ask_coordinator(transactional_id, ApiKey.INIT_PRODUCER_ID, wanted, kind=TRANSACTION)
+    wanted = {"transactional_id": transactional_id, "transaction_timeout": cluster.timeouts.request_ms}
+    await cluster.ask_coordinator(TRANSACTION, transactional_id, ApiKey.INIT_PRODUCER_ID, wanted, about="")
 
 
 def _active(producer: Any) -> ActiveProducer:
@@ -163,7 +173,8 @@ def _milliseconds(moment: datetime | None) -> int:
     return -1 if moment is None else round(moment.timestamp() * 1000)
 
 
-def _require(admin: Admin, version: int, what: str) -> None:
-    newest = admin.peer().versions.get(ApiKey.LIST_TRANSACTIONS, (0, -1))[1]
+async def _require(cluster: ClusterClient, version: int, what: str) -> None:
+    peer = await cluster.retried(cluster.any_node)
+    newest = peer.versions.get(ApiKey.LIST_TRANSACTIONS, (0, -1))[1]
     if newest < version:
-        raise Refused(ErrorCode.unsupported_version, f"the broker is too old to {what} of transactions")
+        raise error_for(ErrorCode.unsupported_version, f"the broker is too old to {what} of transactions", "")

@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ottla.cli.admin import Admin
-from ottla.cli.errors import Refused, check
-from ottla.cli.topic_metadata import Partition
-from ottla.client.errors import raise_for_code
+from ottla.client.admin.topics import Partition
+from ottla.client.cluster import GROUP, ClusterClient
+from ottla.client.errors import error_for, raise_for_code
 from ottla.client.metadata import BrokerNode
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode
@@ -55,14 +54,16 @@ class Committed(NamedTuple):
     metadata: str
 
 
-def list_groups(admin: Admin, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[Listed]:
+async def list_groups(
+    cluster: ClusterClient, states: Sequence[str] = (), types: Sequence[str] = ()
+) -> list[Listed]:
     """Consumer groups of all brokers, in order; groups of other kinds (Connect's, say) are left out."""
     listed: dict[str, Listed] = {}
-    for node in admin.nodes():
-        answer = admin.ask(
+    for node in (await cluster.cluster()).brokers:
+        answer = await cluster.ask(
+            node,
             ApiKey.LIST_GROUPS,
             {"states_filter": list(states), "types_filter": list(types)},
-            node=node,
             about=f"broker {node}",
         )
         for group in answer.groups:
@@ -71,32 +72,35 @@ def list_groups(admin: Admin, states: Sequence[str] = (), types: Sequence[str] =
     return [listed[name] for name in sorted(listed)]
 
 
-def describe_group(admin: Admin, group: str) -> Group:
-    """Refused with GROUP_ID_NOT_FOUND for one that does not exist."""
-
-    if admin.serves(ApiKey.CONSUMER_GROUP_DESCRIBE):
-        found = _ask(admin, group, ApiKey.CONSUMER_GROUP_DESCRIBE, {"group_ids": [group]}, _MAYBE_CLASSIC)
+async def describe_group(cluster: ClusterClient, group: str) -> Group:
+    """GROUP_ID_NOT_FOUND for one that does not exist."""
+    if await cluster.serves(ApiKey.CONSUMER_GROUP_DESCRIBE):
+        found = await _ask(
+            cluster, group, ApiKey.CONSUMER_GROUP_DESCRIBE, {"group_ids": [group]}, _MAYBE_CLASSIC
+        )
         if found.error_code not in _MAYBE_CLASSIC:
-            return _consumer(found, admin.coordinator(group))
-    found = _ask(admin, group, ApiKey.DESCRIBE_GROUPS, {"groups": [group]})
+            return _consumer(found, await _coordinator(cluster, group))
+    found = await _ask(cluster, group, ApiKey.DESCRIBE_GROUPS, {"groups": [group]})
     if found.group_state == "Dead":
-        raise Refused(ErrorCode.group_id_not_found, f"Group {group} not found.")
-    return _classic(found, admin.coordinator(group))
+        raise error_for(ErrorCode.group_id_not_found, f"Group {group} not found.", "")
+    return _classic(found, await _coordinator(cluster, group))
 
 
-def committed_offsets(admin: Admin, group: str) -> dict[Partition, Committed]:
+async def committed_offsets(cluster: ClusterClient, group: str) -> dict[Partition, Committed]:
     wanted = {"group_id": group, "member_epoch": -1, "topics": None}
     asked = {"groups": [wanted], "require_stable": False}
-    return dict(sorted(_committed(_ask(admin, group, ApiKey.OFFSET_FETCH, asked, version_max=_BY_NAME_MAX))))
+    found = await _ask(cluster, group, ApiKey.OFFSET_FETCH, asked, version_max=_BY_NAME_MAX)
+    return dict(sorted(_committed(found)))
 
 
-def commit_offsets(admin: Admin, group: str, offsets: Mapping[Partition, int]) -> None:
+async def commit_offsets(cluster: ClusterClient, group: str, offsets: Mapping[Partition, int]) -> None:
     def check_partitions(answer: Any) -> None:
         for topic in answer.topics:
             for item in topic.partitions:
                 raise_for_code(item.error_code, None, group)
 
-    admin.ask_coordinator(
+    await cluster.ask_coordinator(
+        GROUP,
         group,
         ApiKey.OFFSET_COMMIT,
         {
@@ -119,14 +123,18 @@ def commit_offsets(admin: Admin, group: str, offsets: Mapping[Partition, int]) -
                 for topic, partitions in _by_topic(offsets).items()
             ],
         },
+        check_partitions,
         version_max=_BY_NAME_MAX,
-        check=check_partitions,
+        about="",
     )
 
 
-def delete_offsets(admin: Admin, group: str, partitions: Iterable[Partition]) -> dict[Partition, str]:
+async def delete_offsets(
+    cluster: ClusterClient, group: str, partitions: Iterable[Partition]
+) -> dict[Partition, str]:
     """What each partition's answer was: empty for success."""
-    answer = admin.ask_coordinator(
+    answer = await cluster.ask_coordinator(
+        GROUP,
         group,
         ApiKey.OFFSET_DELETE,
         {
@@ -136,6 +144,7 @@ def delete_offsets(admin: Admin, group: str, partitions: Iterable[Partition]) ->
                 for topic, places in _by_topic(partitions).items()
             ],
         },
+        about="",
     )
     return {
         Partition(topic.name, item.partition_index): ""
@@ -146,15 +155,16 @@ def delete_offsets(admin: Admin, group: str, partitions: Iterable[Partition]) ->
     }
 
 
-def delete_group(admin: Admin, group: str) -> None:
+async def delete_group(cluster: ClusterClient, group: str) -> None:
     def check_group(answer: Any) -> None:
         raise_for_code(answer.results[0].error_code, None, "")
 
-    admin.ask_coordinator(group, ApiKey.DELETE_GROUPS, {"groups_names": [group]}, check=check_group)
+    wanted = {"groups_names": [group]}
+    await cluster.ask_coordinator(GROUP, group, ApiKey.DELETE_GROUPS, wanted, check_group, about="")
 
 
-def _ask(
-    admin: Admin,
+async def _ask(
+    cluster: ClusterClient,
     group: str,
     api: ApiKey,
     values: Mapping[str, Any],
@@ -169,8 +179,14 @@ def _ask(
         if found.error_code not in accepted:
             raise_for_code(found.error_code, getattr(found, "error_message", None), "")
 
-    answer = admin.ask_coordinator(group, api, values, version_max=version_max, check=check_group)
+    answer = await cluster.ask_coordinator(
+        GROUP, group, api, values, check_group, version_max=version_max, about=""
+    )
     return answer.groups[0]
+
+
+async def _coordinator(cluster: ClusterClient, group: str) -> BrokerNode:
+    return await cluster.retried(lambda: cluster.coordinating_broker(GROUP, group))
 
 
 def _consumer(answer: Any, node: BrokerNode) -> Group:
@@ -245,7 +261,7 @@ def _committed(answer: Any) -> list[tuple[Partition, Committed]]:
     for topic in answer.topics:
         for item in topic.partitions:
             partition = Partition(topic.name, item.partition_index)
-            check(item.error_code, None, str(partition))
+            raise_for_code(item.error_code, None, str(partition))
             if item.committed_offset >= 0:
                 committed = Committed(item.committed_offset, item.committed_leader_epoch, item.metadata or "")
                 found.append((partition, committed))

@@ -1,19 +1,17 @@
-"""Topics, their partitions and their offsets, as the tools that show or choose partitions need them."""
+"""Topics, their partitions and their offsets: listed, described, deleted."""
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ottla.cli.admin import Admin
-from ottla.cli.errors import Refused, ToolError, check
-from ottla.client.cluster import OffsetAt
+from ottla.client.cluster import ClusterClient, OffsetAt
+from ottla.client.errors import error_for, raise_for_code
 from ottla.client.metadata import TopicInfo
 from ottla.wire.api import ApiKey
-from ottla.wire.errors import ErrorCode
+from ottla.wire.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
 
 
 class Partition(NamedTuple):
@@ -40,37 +38,41 @@ class TopicState(NamedTuple):
     partitions: tuple[PartitionState, ...]
 
 
-def list_topics(admin: Admin) -> dict[str, TopicState]:
+async def list_topics(cluster: ClusterClient) -> dict[str, TopicState]:
     """All topics by name, in order."""
-    return {name: _state(topic) for name, topic in admin.topics(None).items()}
+    return {name: _state(topic) for name, topic in (await cluster.topics_matching(".*")).items()}
 
 
-def find_topics(admin: Admin, names: Iterable[str]) -> dict[str, TopicState]:
+async def find_topics(cluster: ClusterClient, names: Iterable[str]) -> dict[str, TopicState]:
     """Those of the names that exist."""
-    return {name: _state(topic) for name, topic in admin.topics(list(names)).items()}
+    return {name: _state(topic) for name, topic in (await cluster.topics(names)).items()}
 
 
-def describe_topics(admin: Admin, names: Sequence[str], partitions_max: int = 2000) -> list[TopicState]:
+async def describe_topics(
+    cluster: ClusterClient, names: Sequence[str], partitions_max: int = 2000
+) -> list[TopicState]:
     """With eligible leader replicas where the cluster knows them."""
     if not names:
         return []
-    if not admin.serves(ApiKey.DESCRIBE_TOPIC_PARTITIONS):
-        found = find_topics(admin, names)
+    if not await cluster.serves(ApiKey.DESCRIBE_TOPIC_PARTITIONS):
+        found = await find_topics(cluster, names)
         return [_existing(found, name) for name in names]
     states: dict[str, list[PartitionState]] = {}
     facts: dict[str, tuple[UUID | None, bool]] = {}
     cursor: dict[str, Any] | None = None
     while True:
-        answer = admin.ask(
+        answer = await cluster.ask(
+            None,
             ApiKey.DESCRIBE_TOPIC_PARTITIONS,
             {
                 "topics": [{"name": name} for name in names],
                 "response_partition_limit": partitions_max,
                 "cursor": cursor,
             },
+            about="",
         )
         for topic in answer.topics:
-            check(topic.error_code, None, f"topic {topic.name}")
+            raise_for_code(topic.error_code, None, f"topic {topic.name}")
             facts[topic.name] = (topic.topic_id, topic.is_internal)
             states.setdefault(topic.name, []).extend(
                 PartitionState(
@@ -94,91 +96,86 @@ def describe_topics(admin: Admin, names: Sequence[str], partitions_max: int = 20
         }
 
 
-def delete_topics(admin: Admin, names: Sequence[str]) -> None:
-    answer = admin.ask(
+async def delete_topics(cluster: ClusterClient, names: Sequence[str]) -> None:
+    answer = await cluster.ask(
+        None,
         ApiKey.DELETE_TOPICS,
         {
             "topics": [{"name": name, "topic_id": None} for name in names],
             "topic_names": list(names),
-            "timeout": admin.request_timeout_ms,
+            "timeout": cluster.timeouts.request_ms,
         },
+        about="",
     )
     for result in answer.responses:
-        check(result.error_code, result.error_message)
+        raise_for_code(result.error_code, result.error_message, "")
 
 
-def matching(names: Iterable[str], expression: str) -> list[str]:
-    """Names that an expression includes as Apache Kafka's tools read it: regular, a comma means or."""
-    pattern = expression.strip().replace(",", "|").replace(" ", "").strip("\"'")
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise ToolError(f"{expression} is not a regular expression: {error}") from None
-    return [name for name in names if compiled.fullmatch(name)]
-
-
-def list_offsets(
-    admin: Admin, wanted: Mapping[Partition, int], *, read_committed: bool = False
-) -> dict[Partition, OffsetAt | Refused]:
+async def list_offsets(
+    cluster: ClusterClient, wanted: Mapping[Partition, int], *, read_committed: bool = False
+) -> dict[Partition, OffsetAt | KafkaError]:
     """What each partition's leader says for a timestamp, or for a negative number such as LATEST."""
-    found: dict[Partition, OffsetAt | Refused] = {}
-    for leader, partitions in by_leader(admin, wanted).items():
+    found: dict[Partition, OffsetAt | KafkaError] = {}
+    for leader, partitions in (await by_leader(cluster, wanted)).items():
         topics: dict[str, list[dict[str, int]]] = defaultdict(list)
         for partition in partitions:
             topics[partition.topic].append(
                 {"partition_index": partition.number, "timestamp": wanted[partition]}
             )
-        answer = admin.ask(
+        answer = await cluster.ask(
+            leader,
             ApiKey.LIST_OFFSETS,
             {
                 "replica_id": -1,
                 "isolation_level": 1 if read_committed else 0,
                 "topics": [{"name": name, "partitions": items} for name, items in topics.items()],
-                "timeout": admin.request_timeout_ms,
+                "timeout": cluster.timeouts.request_ms,
             },
-            node=leader,
+            about="",
         )
         for topic in answer.topics:
             for item in topic.partitions:
                 partition = Partition(topic.name, item.partition_index)
                 found[partition] = (
-                    Refused(item.error_code, None, str(partition))
+                    error_for(item.error_code, None, str(partition))
                     if item.error_code != ErrorCode.none
                     else OffsetAt(item.offset, item.timestamp, item.leader_epoch)
                 )
     return {partition: found[partition] for partition in sorted(wanted) if partition in found}
 
 
-def offsets_or_fail(
-    admin: Admin, wanted: Mapping[Partition, int], *, read_committed: bool = False
+async def offsets_or_fail(
+    cluster: ClusterClient, wanted: Mapping[Partition, int], *, read_committed: bool = False
 ) -> dict[Partition, OffsetAt]:
     offsets: dict[Partition, OffsetAt] = {}
-    for partition, found in list_offsets(admin, wanted, read_committed=read_committed).items():
-        if isinstance(found, Refused):
+    for partition, found in (await list_offsets(cluster, wanted, read_committed=read_committed)).items():
+        if isinstance(found, KafkaError):
             raise found
         offsets[partition] = found
     return offsets
 
 
-def by_leader(admin: Admin, wanted: Iterable[Partition]) -> dict[int, list[Partition]]:
+async def by_leader(cluster: ClusterClient, wanted: Iterable[Partition]) -> dict[int, list[Partition]]:
     """Partitions grouped by the broker that leads them."""
     partitions = sorted(wanted)
-    topics = find_topics(admin, sorted({partition.topic for partition in partitions}))
+    topics = await find_topics(cluster, sorted({partition.topic for partition in partitions}))
     grouped: dict[int, list[Partition]] = defaultdict(list)
     for partition in partitions:
         topic = _existing(topics, partition.topic)
         leaders = {state.number: state.leader for state in topic.partitions}
         if partition.number not in leaders:
-            raise ToolError(f"topic {topic.name} has no partition {partition.number}")
+            raise UnknownTopicOrPartition(f"topic {topic.name} has no partition {partition.number}")
         if leaders[partition.number] < 0:
-            raise ToolError(f"partition {partition} has no leader at present")
+            raise error_for(
+                ErrorCode.leader_not_available, f"partition {partition} has no leader at present", ""
+            )
         grouped[leaders[partition.number]].append(partition)
     return dict(grouped)
 
 
 def _existing(topics: Mapping[str, TopicState], name: str) -> TopicState:
     if name not in topics:
-        raise ToolError(f"topic {name} does not exist")
+        raise UnknownTopicOrPartition(f"topic {name} does not exist")
     return topics[name]
 
 
