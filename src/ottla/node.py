@@ -7,7 +7,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.config import BrokerConfig, ConfigError, advertise, resolve_topic
+from ottla.config import BrokerConfig, ConfigError, Endpoint, advertise, resolve_topic
 from ottla.controller.brokers import BrokerRegistration
 from ottla.controller.config_faults import ConfigFaults
 from ottla.controller.configs import effective_config
@@ -59,6 +59,7 @@ class Node:
         self._broker_epoch = -1
         self._started = False
         self.address = ("", 0)
+        self.advertised: tuple[Endpoint, ...] = ()
         self.cluster_id = ""
 
     async def start(self) -> None:
@@ -141,6 +142,7 @@ class Node:
         replicas.remove_strays()
         controller.subscribe(lambda old, new, _: self._apply_metadata(old, new))
         advertised = advertise(bound, config.advertised_listeners, runtime.net.host_name)
+        self.advertised = advertised
         self._broker_epoch = await controller.register_broker(
             BrokerRegistration(
                 broker_id=config.node_id,

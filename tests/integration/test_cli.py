@@ -204,3 +204,57 @@ def test_stop_waits_until_the_broker_has_ended(tmp_path: Path) -> None:
         assert f"process {process.pid}" in stopped.stdout
         assert process.poll() == 0
         assert not connects(*address(banner))
+
+
+def test_a_binary_file_is_not_taken_for_settings(tmp_path: Path) -> None:
+    (tmp_path / "server.properties").write_bytes(b"node.id=1\nport\x00\x01\xff\xfe=2\n")
+    refused = ottla("start", "server.properties", cwd=tmp_path)
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert "server.properties: line 2: byte 14 is 0x00" in refused.stderr
+
+
+def test_every_interface_advertised_as_localhost_is_warned_about(tmp_path: Path) -> None:
+    listeners = ["--set", "listeners=PLAINTEXT://0.0.0.0:0"]
+    advertised = ["--set", "advertised.listeners=PLAINTEXT://localhost:9092"]
+    with started(*listeners, *advertised, "--data-dir", "data", cwd=tmp_path) as (process, _):
+        process.terminate()
+        _, told = process.communicate(timeout=30)
+    assert "PLAINTEXT://0.0.0.0:0 is advertised as localhost:9092" in told
+    assert "set advertised.listeners=PLAINTEXT://HOST:9092" in told
+
+
+def test_groups_begin_at_once_without_a_file(tmp_path: Path) -> None:
+    from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+    (tmp_path / "server.properties").write_text("listeners=PLAINTEXT://127.0.0.1:0\n")
+
+    def delay(*arguments: str) -> str:
+        with started(*arguments, "--port", "0", cwd=tmp_path) as (_, banner):
+            host, port = address(banner)
+            admin = AdminClient({"bootstrap.servers": f"{host}:{port}"})
+            resource = ConfigResource(ResourceType.BROKER, "1")
+            described = admin.describe_configs([resource])[resource].result(timeout=30)
+            return str(described["group.initial.rebalance.delay.ms"].value)
+
+    assert delay() == "0"
+    assert delay("--set", "group.initial.rebalance.delay.ms=7") == "7"
+    assert delay("server.properties", "--data-dir", "other") == "3000"
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "numpy", "pyarrow"])
+def test_run_names_the_extra_it_needs(missing: str) -> None:
+    program = f"""
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {missing!r}:
+            raise ModuleNotFoundError("No module named " + name, name=name)
+sys.meta_path.insert(0, Missing())
+from ottla.cli.main import main
+sys.exit(main(["run", "nothing.py"]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"ottla run: needs the package {missing}: pip install 'ottla[spark]'\n"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,9 @@ from ottla.runtime.net import AsyncioNetwork
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import KafkaError
 
+_TELL_AFTER_S = 1.5
+_TELL_EVERY_S = 10.0
+
 T = TypeVar("T")
 P = ParamSpec("P")
 Check = Callable[[Any], None]
@@ -33,14 +37,17 @@ Check = Callable[[Any], None]
 class Admin:
     """What a broker refuses, by an error code of a whole answer or in a `check`, is raised as Refused."""
 
-    def __init__(self, bootstrap: str, properties: Mapping[str, str], client_id: str) -> None:
+    def __init__(self, bootstrap: str, properties: Mapping[str, str], prog: str) -> None:
         check_addresses(bootstrap)
         try:
-            self._cluster = ClusterClient(AsyncioNetwork(), bootstrap, {"client.id": client_id, **properties})
+            client_id = {"client.id": prog.replace(" ", "-")}
+            self._cluster = ClusterClient(AsyncioNetwork(), bootstrap, {**client_id, **properties})
         except ValueError as error:
             raise ToolError(str(error)) from None
         self.request_timeout_ms = self._cluster.timeouts.request_ms
         """How long brokers may take for what they are asked to do."""
+        self._bootstrap = bootstrap
+        self._prog = prog
         self._runner = asyncio.Runner()
 
     def call(
@@ -112,7 +119,7 @@ class Admin:
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         began_s = time.monotonic()
         try:
-            return self._runner.run(work)
+            return self._runner.run(self._told_while_waiting(work))
         except KafkaError as error:
             raise Refused(error.code, error.message, error.about) from None
         except PeerUnusable as error:
@@ -125,6 +132,26 @@ class Admin:
             where = ",".join(error.failures)
             raise ToolError(f"cannot reach {where}: {reason} (tried for {tried_s:g} s)") from None
 
+    async def _told_while_waiting(self, work: Coroutine[Any, Any, T]) -> T:
+        """Says what is waited for, so that nobody sits before a silent screen until it is given up."""
+        telling = asyncio.ensure_future(self._tell())
+        try:
+            return await work
+        finally:
+            telling.cancel()
+
+    async def _tell(self) -> None:
+        await asyncio.sleep(_TELL_AFTER_S)
+        while True:
+            error = self._cluster.unreachable
+            failures = error.failures if error is not None else {}
+            where = ", ".join(f"{address}: {reason}" for address, reason in failures.items())
+            text = (
+                f"cannot reach {where}; trying again" if where else f"{self._bootstrap} has not answered yet"
+            )
+            print(f"{self._prog}: {text}, Ctrl-C to give up", file=sys.stderr, flush=True)
+            await asyncio.sleep(_TELL_EVERY_S)
+
 
 @contextmanager
 def cluster(given: argparse.Namespace, properties: Mapping[str, str] | None = None) -> Iterator[Admin]:
@@ -134,7 +161,7 @@ def cluster(given: argparse.Namespace, properties: Mapping[str, str] | None = No
     controllers = getattr(given, "bootstrap_controller", None)
     if (given.bootstrap_server is None) == (controllers is None):
         raise ToolError("give either --bootstrap-server or --bootstrap-controller")
-    admin = Admin(given.bootstrap_server or controllers or "", properties, given.prog.replace(" ", "-"))
+    admin = Admin(given.bootstrap_server or controllers or "", properties, given.prog)
     try:
         yield admin
     finally:

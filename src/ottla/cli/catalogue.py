@@ -55,6 +55,7 @@ PURPOSES: dict[str, dict[str, str]] = {
         "e2e-latency": "measure the time from producer to consumer",
     },
     "Shell": {
+        "run-class": "run the tool that goes by the name of a class of Kafka's",
         "completion": "print a completion script for a shell",
     },
 }

@@ -7,13 +7,16 @@ and left out, as Java clients do with settings they do not know.
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.cli.errors import ToolError
+from ottla.cli.output import warn
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
@@ -64,6 +67,7 @@ _JAAS = re.compile(r"""\b(username|password)\s*=\s*["']([^"']*)["']""")
 _UNKNOWN = re.compile(r'No such configuration property: "([^"]+)"')
 # Critical messages only: tools tell what went wrong themselves.
 _LOG_LEVEL = 2
+_TELL_EVERY_S = 10.0
 
 
 def producer(given: argparse.Namespace, properties: Mapping[str, str]) -> Producer:
@@ -132,7 +136,7 @@ def _made(given: argparse.Namespace, kind: Callable[[Any], T], properties: Mappi
 
     settings: dict[str, Any] = {
         "log_level": _LOG_LEVEL,
-        "error_cb": _ignore,
+        "error_cb": _OutageReport(given),
         **translated(properties),
     }
     while True:
@@ -146,8 +150,20 @@ def _made(given: argparse.Namespace, kind: Callable[[Any], T], properties: Mappi
             print(f"{given.prog}: warning: ignored the setting {unknown[1]}", file=sys.stderr)
 
 
-def _ignore(error: object) -> None:
-    """Connection trouble is retried by the client; the caller notices what matters to it."""
+class _OutageReport:
+    """Says when no broker is left. Other trouble is retried, and the caller notices what matters to it."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self._given = given
+        self._told_s = -math.inf
+
+    def __call__(self, error: Any) -> None:
+        from confluent_kafka import KafkaError
+
+        now_s = time.monotonic()
+        if error.code() == KafkaError._ALL_BROKERS_DOWN and now_s - self._told_s > _TELL_EVERY_S:
+            self._told_s = now_s
+            warn(self._given, f"no broker can be reached ({error.str()}); trying again, Ctrl-C to give up")
 
 
 def ensure_topic(admin: Admin, topic: str) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from ottla import __version__
 from ottla.cli import catalogue, start, stop
+from ottla.cli.mistyped import Parser, did_you_mean
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from ottla.cli.run import run_tool
 
         return run_tool(name, given[1:], f"ottla {name}")
+    if name and not name.startswith("-") and name not in catalogue.OUTSIDE:
+        return _unknown_command(given[0], name)
     options = _parser().parse_args(given)
     return int(options.run(options))
 
@@ -36,13 +39,20 @@ def kafka_tool() -> int:
     return run_tool(prog.removesuffix(".sh").removeprefix("kafka-"), sys.argv[1:], prog)
 
 
+def _unknown_command(given: str, name: str) -> int:
+    names = (*catalogue.OUTSIDE, *catalogue.NAMES)
+    print(f"ottla: there is no command {given}{did_you_mean(name, names)}", file=sys.stderr)
+    print(catalogue.overview(), file=sys.stderr)
+    return 2
+
+
 def _own_the_process() -> None:
     """kio loads Hypothesis where it is installed: in a development environment, 0.2 s of every start."""
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="ottla",
         usage="ottla [-h] [--version] COMMAND ...",
         description="A Kafka-compatible event streaming broker and its tools.",
@@ -53,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"ottla {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, help=argparse.SUPPRESS)
+    commands = parser.add_subparsers(prog="ottla", metavar="COMMAND", required=True, help=argparse.SUPPRESS)
     for command in (start, stop):
         command.add_to(commands)
     return parser

@@ -9,7 +9,7 @@ from ottla.cli.errors import ToolError
 
 def read_properties(path: str) -> dict[str, str]:
     from ottla.config.key import ConfigError
-    from ottla.config.properties import parse_properties
+    from ottla.config.properties import decode_properties, parse_properties
 
     try:
         with open(path, "rb") as file:
@@ -17,11 +17,7 @@ def read_properties(path: str) -> dict[str, str]:
     except OSError as error:
         raise ToolError(f"{path}: {error.strerror}") from None
     try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = data.decode("latin-1")
-    try:
-        return parse_properties(text)
+        return parse_properties(decode_properties(data))
     except ConfigError as error:
         raise ToolError(f"{path}: {error}") from None
 

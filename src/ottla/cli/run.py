@@ -12,6 +12,22 @@ from ottla.cli.errors import ToolError
 from ottla.cli.tool import parse
 
 INTERRUPTED = 130
+# Where documents of older versions of Kafka say --broker-list. To kafka-log-dirs it means something else.
+_ONCE_TOOK_BROKER_LIST = {
+    "console-producer",
+    "consumer-perf-test",
+    "e2e-latency",
+    "get-offsets",
+    "producer-perf-test",
+    "verifiable-consumer",
+    "verifiable-producer",
+}
+_EXTRAS = {
+    "tools": {"confluent_kafka", "rich"},
+    "spark": {"google", "numpy", "pandas", "pyarrow", "pyspark"},
+    "streams": {"starlette", "uvicorn"},
+    "avro": {"fastavro"},
+}
 
 
 def run_tool(name: str, arguments: Sequence[str], prog: str) -> int:
@@ -19,13 +35,16 @@ def run_tool(name: str, arguments: Sequence[str], prog: str) -> int:
     try:
         tool = catalogue.load(name)
         _refuse_zookeeper(arguments, prog)
+        if name in _ONCE_TOOK_BROKER_LIST:
+            arguments = _without_broker_list(arguments, prog)
         return tool.run(parse(tool, prog, arguments))
     except ToolError as error:
         print(f"{prog}: {error}", file=sys.stderr)
     except ModuleNotFoundError as error:
-        if error.name not in {"confluent_kafka", "rich"}:
+        extra = _extra_with(error.name)
+        if extra is None:
             raise
-        print(f"{prog}: needs the package {error.name}: pip install 'ottla[tools]'", file=sys.stderr)
+        print(f"{prog}: needs the package {error.name}: pip install 'ottla[{extra}]'", file=sys.stderr)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -34,6 +53,23 @@ def run_tool(name: str, arguments: Sequence[str], prog: str) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return 1
+
+
+def _extra_with(module: str | None) -> str | None:
+    """What to install for a module that is missing; None for one that is nobody's option."""
+    package = (module or "").partition(".")[0]
+    return next((extra for extra, packages in _EXTRAS.items() if package in packages), None)
+
+
+def _without_broker_list(arguments: Sequence[str], prog: str) -> list[str]:
+    renamed: list[str] = []
+    for argument in arguments:
+        name, separator, value = argument.partition("=")
+        if name == "--broker-list":
+            print(f"{prog}: --broker-list is the old name of --bootstrap-server", file=sys.stderr)
+            name = "--bootstrap-server"
+        renamed.append(name + separator + value)
+    return renamed
 
 
 def _refuse_zookeeper(arguments: Sequence[str], prog: str) -> None:

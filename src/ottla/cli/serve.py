@@ -18,7 +18,7 @@ import uvloop
 from ottla import __version__
 from ottla.cli import pid_file
 from ottla.cli.log_lines import log_to_stderr
-from ottla.cli.settings import broker_config, ignored
+from ottla.cli.settings import broker_config, ignored, unreachable_from_elsewhere
 from ottla.config import BrokerConfig, ConfigError
 from ottla.metadata.meta_properties import MetaPropertiesError
 from ottla.metadata.records import MetadataRecordError
@@ -102,6 +102,8 @@ def _stop_or_quit(stopping: asyncio.Event) -> None:
 
 
 def _announce(node: Node, config: BrokerConfig) -> None:
+    for warning in unreachable_from_elsewhere(config.broker_listeners, node.advertised):
+        print(f"ottla: warning: {warning}", file=sys.stderr)
     host, port = node.address
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     lines = (

@@ -5,8 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-from ottla.config import BROKER_KEYS, BrokerConfig, ConfigError, Endpoint, parse_properties
-from ottla.config.listeners import parse_endpoints
+from ottla.config import (
+    BROKER_KEYS,
+    BrokerConfig,
+    ConfigError,
+    Endpoint,
+    decode_properties,
+    parse_properties,
+)
+from ottla.config.listeners import ANY_HOST, parse_endpoints
+
+# Who starts a broker without a file tries something, and should not wait three seconds for each new group.
+# Kafka's own server.properties says the same.
+_WITHOUT_FILE = {"group.initial.rebalance.delay.ms": "0"}
 
 
 def broker_config(
@@ -19,7 +30,7 @@ def broker_config(
 ) -> BrokerConfig:
     """ConfigError or OSError when they cannot be used. Of another process if its directory is given."""
     path = properties_file and os.path.join(working_directory, properties_file)
-    properties = _read(path) if path else {}
+    properties = _read(path) if path else dict(_WITHOUT_FILE)
     for setting in settings:
         name, separator, value = setting.partition("=")
         if not separator or not name.strip():
@@ -48,16 +59,29 @@ def ignored(unknown_keys: Iterable[str]) -> list[str]:
     return names
 
 
+def unreachable_from_elsewhere(listeners: Iterable[Endpoint], told: Iterable[Endpoint]) -> list[str]:
+    """A warning per listener that takes connections from everywhere and sends all clients to themselves."""
+    advertised = {endpoint.listener: endpoint for endpoint in told}
+    return [
+        f"{endpoint} is advertised as {shown.host}:{shown.port}, which clients on other machines take for "
+        f"themselves; set advertised.listeners={endpoint.listener}://HOST:{shown.port} with this machine's "
+        "name or address"
+        for endpoint in listeners
+        if endpoint.host in ANY_HOST
+        and (shown := advertised.get(endpoint.listener)) is not None
+        and _is_loopback(shown.host)
+    ]
+
+
+def _is_loopback(host: str) -> bool:
+    return host.partition(".")[0] == "localhost" or host == "::1" or host.startswith("127.")
+
+
 def _read(path: str) -> dict[str, str]:
     with open(path, "rb") as file:
         data = file.read()
     try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        # What Java reads properties as; files from editors of today are UTF-8.
-        text = data.decode("latin-1")
-    try:
-        return parse_properties(text)
+        return parse_properties(decode_properties(data))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
 

@@ -7,7 +7,8 @@ import gc
 from typing import Any
 
 _EPILOG = """\
-Without a file, the broker listens on 127.0.0.1:9092 and keeps its data in ./ottla-data.
+Without a file, the broker listens on 127.0.0.1:9092 and keeps its data in ./ottla-data, and new
+consumer groups begin at once (group.initial.rebalance.delay.ms=0).
 SIGTERM or Ctrl-C finishes what is in flight, syncs the data and ends with status 0; a second one ends at
 once.
 """

@@ -6,10 +6,11 @@ Flags and their values are Apache Kafka's, so that scripts and tutorials work as
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
+
+from ottla.cli.mistyped import Parser
 
 Parse = Callable[[str], Any]
 
@@ -47,6 +48,8 @@ class Argument:
     parse: Parse = str
     optional: bool = False
     many: bool = False
+    rest: bool = False
+    """Takes all that follows, options included, as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +80,17 @@ COMMAND_CONFIG = Option("command-config", "a properties file with settings of th
 JSON = Option("json", "print JSON instead of text")
 
 
-class _Parser(argparse.ArgumentParser):
-    """Complains in one line and ends with status 1, as Apache Kafka's tools do."""
+class _ToolParser(Parser):
+    """Ends with status 1 where it cannot go on, as Apache Kafka's tools do."""
 
-    def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message}; see {self.prog} --help", file=sys.stderr)
-        raise SystemExit(1)
+    status = 1
 
 
 def parser(tool: Tool, prog: str) -> argparse.ArgumentParser:
     from ottla import __version__
 
     examples = "".join(f"\n  {prog} {example}" for example in tool.examples)
-    built = _Parser(
+    built = _ToolParser(
         prog=prog,
         description=tool.description,
         epilog=f"examples:{examples}" if examples else None,
@@ -98,11 +99,12 @@ def parser(tool: Tool, prog: str) -> argparse.ArgumentParser:
     built.add_argument("--version", action="version", version=f"ottla {__version__}")
     _add_all(built, tool.options)
     for argument in tool.arguments:
-        nargs = "*" if argument.many else "?" if argument.optional else None
+        nargs = "..." if argument.rest else "*" if argument.many else "?" if argument.optional else None
+        built.takes_anything |= argument.rest
         built.add_argument(argument.name, nargs=nargs, type=argument.parse, help=argument.help)
     if tool.commands:
         commands = built.add_subparsers(
-            dest="command", metavar="COMMAND", required=True, parser_class=_Parser
+            dest="command", metavar="COMMAND", required=True, parser_class=_ToolParser
         )
         for command in tool.commands:
             nested = commands.add_parser(command.name, help=command.help, description=command.help)

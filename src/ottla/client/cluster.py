@@ -69,6 +69,8 @@ class ClusterClient:
         self._topics: dict[str, TopicInfo] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
         self._is_stale = False
+        self.unreachable: ClusterUnreachable | None = None
+        """Why the attempt before the one under way failed, if no broker could be reached."""
 
     async def __aenter__(self) -> ClusterClient:
         return self
@@ -216,6 +218,7 @@ class ClusterClient:
         now = asyncio.get_running_loop().time
         started = now()
         timeout_s = self.timeouts.api_s
+        self.unreachable = None
         while True:
             try:
                 return await attempt()
@@ -235,6 +238,7 @@ class ClusterClient:
                 is_down = self._connections.have_reached(error.failures)
                 if now() - started > (timeout_s if is_down else min(timeout_s, self.timeouts.connect_s)):
                     raise
+                self.unreachable = error
                 self._forget()
             except PeerLost as error:
                 if now() - started > timeout_s:

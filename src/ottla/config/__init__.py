@@ -6,7 +6,7 @@ from ottla.config.broker import BROKER_KEYS, BrokerConfig, validate_broker
 from ottla.config.entry import ConfigEntry, ConfigSource, ConfigSynonym
 from ottla.config.key import ConfigError, ConfigKey, ConfigType
 from ottla.config.listeners import Endpoint, advertise
-from ottla.config.properties import parse_properties
+from ottla.config.properties import decode_properties, parse_properties
 from ottla.config.topic import LogConfig, describe_topic, resolve_topic, topic_faults, validate_topic
 from ottla.config.topic_keys import TOPIC_KEYS
 
@@ -23,6 +23,7 @@ __all__ = [
     "Endpoint",
     "LogConfig",
     "advertise",
+    "decode_properties",
     "describe_topic",
     "parse_properties",
     "resolve_topic",

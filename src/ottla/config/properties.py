@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ottla.config.key import ConfigError
 
+# Control characters other than tab, line feed, form feed, carriage return and the end mark of old editors.
+_NO_TEXT = re.compile(rb"[\x00-\x08\x0b\x0e-\x19\x1b-\x1f\x7f]")
 _BLANK = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def decode_properties(data: bytes) -> str:
+    """The text of a properties file, or ConfigError for what is none."""
+    found = _NO_TEXT.search(data)
+    if found is not None:
+        at = found.start()
+        line = data.count(b"\n", 0, at) + 1
+        raise ConfigError(
+            f"line {line}: byte {at} is 0x{data[at]:02x}, which no text has; this is not a properties file, "
+            "or one that was saved as UTF-16 and has to be UTF-8"
+        )
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        # What Java reads properties as; files from editors of today are UTF-8.
+        return data.decode("latin-1")
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -208,3 +208,27 @@ def test_verifiable_tools(on: Any) -> None:
     committed = [event for event in events if event["name"] == "offsets_committed"]
     assert committed[-1]["offsets"] == [{"topic": "verified", "partition": 0, "offset": 5}]
     assert committed[-1]["success"] is True
+
+
+def test_the_old_name_of_bootstrap_server(tool: Any, broker: InProcessBroker) -> None:
+    servers = broker.bootstrap_servers
+    for name, arguments in (
+        ("console-producer", ["--topic", "old"]),
+        (
+            "producer-perf-test",
+            ["--topic", "old", "--num-records", "5", "--record-size", "9", "--throughput", "9999"],
+        ),
+        ("consumer-perf-test", ["--topic", "old", "--num-records", "5"]),
+        ("get-offsets", ["--topic", "old"]),
+    ):
+        separate = tool(name, *arguments, "--broker-list", servers, stdin="a line\n")
+        joined = tool(name, *arguments, f"--broker-list={servers}", stdin="a line\n")
+        for outcome in (separate, joined):
+            assert outcome.status == 0, outcome.err
+            assert f"ottla {name}: --broker-list is the old name of --bootstrap-server\n" in outcome.err
+    assert joined.out == "old:0:12\n"
+
+
+def test_a_tool_by_the_name_of_its_class(on: Any, topic: str) -> None:
+    found = on("run-class", "kafka.tools.GetOffsetShell", "--topic", topic, "--time", "-1")
+    assert (found.status, found.out) == (0, f"{topic}:0:10\n")

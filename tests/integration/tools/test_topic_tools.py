@@ -87,7 +87,7 @@ def test_replicas_can_be_assigned(on: Any) -> None:
         (("--alter", "--topic", "t"), "--alter needs --partitions"),
         (("--list", "--if-exists"), "--if-exists cannot be used with --list"),
         (("--create", "--topic", "t", "--partitions", "many"), "invalid int value"),
-        (("--list", "--nonsense"), "unrecognized arguments: --nonsense"),
+        (("--list", "--nonsense"), "there is no option --nonsense"),
         (("--list", "--command-config", "missing.properties"), "missing.properties: No such file"),
     ],
 )
@@ -124,6 +124,27 @@ def test_an_unreachable_broker_is_named_within_its_time_out(tool: Any, tmp_path:
         assert f"cannot reach 127.0.0.1:{port}: Connection refused" in refused.err
         assert refused.err.count("\n") == 1
         assert time.monotonic() - began < 5
+
+
+def test_a_dead_broker_is_told_of_while_waiting_for_it(
+    tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.cli.admin._TELL_AFTER_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        settings = tmp_path / "client.properties"
+        settings.write_text("socket.connection.setup.timeout.ms=1000\n")
+        given = ["--list", "--bootstrap-server", f"127.0.0.1:{port}", "--command-config", str(settings)]
+        unanswered = tool("topics", *given)
+    refused = tool("topics", *given)
+    assert f"ottla topics: 127.0.0.1:{port} has not answered yet" in unanswered.err.splitlines()[0]
+    assert (
+        f"ottla topics: cannot reach 127.0.0.1:{port}: Connection refused; trying"
+        in refused.err.splitlines()[0]
+    )
+    for outcome in (unanswered, refused):
+        assert outcome.status == 1
+        assert "(tried for " in outcome.err.splitlines()[-1]
 
 
 def test_what_is_no_broker_is_told(tool: Any, tmp_path: Path) -> None:
