@@ -27,7 +27,7 @@ from ottla.metadata.image import MetadataImage, ResourceType
 from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla.metadata.records import Endpoint as RegisteredEndpoint
 from ottla.metadata.uuids import random_uuid
-from ottla.raft.metadata_log import open_metadata_log
+from ottla.raft.metadata_log import check_metadata_is_there, open_metadata_log
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.sessions import FetchSessions
 from ottla.runtime import Runtime
@@ -74,6 +74,7 @@ class Node:
         runtime = self._runtime
         # First, so that nothing is touched where the package is missing.
         metrics_endpoint = self._load_metrics_endpoint()
+        check_metadata_is_there(runtime.disk, config)
         logs = LogManager(runtime, config, config.log_dirs)
         logs.lock()
         self._stack.callback(logs.unlock)
@@ -139,7 +140,7 @@ class Node:
         self._stack.push_async_callback(server.stop, DRAIN_SECONDS)
 
         self._apply_metadata(MetadataImage(), controller.image)
-        replicas.remove_strays()
+        replicas.set_strays_aside()
         controller.subscribe(lambda old, new, _: self._apply_metadata(old, new))
         advertised = advertise(bound, config.advertised_listeners, runtime.net.host_name)
         self.advertised = advertised

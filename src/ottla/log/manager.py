@@ -15,11 +15,14 @@ from ottla.log.log import PartitionLog
 from ottla.log.names import (
     CLEAN_SHUTDOWN_FILE,
     DELETED_DIR_SUFFIX,
+    HIGH_WATERMARKS_FILE,
     LOCK_FILE,
     RECOVERY_POINTS_FILE,
     START_OFFSETS_FILE,
+    STRAY_DIR_SUFFIX,
     deleted_dir_name,
     partition_in_name,
+    stray_dir_name,
 )
 from ottla.log.recovery import open_log
 from ottla.log.removal import DelayedRemoval
@@ -61,6 +64,8 @@ class LogManager:
         self._open_segments = OpenSegments()
         self._removal = DelayedRemoval(runtime.disk)
         self._checkpoint_lock = asyncio.Lock()
+        # Not known before the partitions are.
+        self._high_watermark: HighWatermark = lambda partition: None
         self.cleaner = LogCleaner(runtime, lambda: self.config, self.logs_by_dir, self.write_checkpoints)
         self.scrubber = Scrubber(runtime, lambda: self.config, self.logs_by_dir)
 
@@ -103,15 +108,25 @@ class LogManager:
 
     def delete(self, partition: TopicPartition) -> None:
         """Out of sight at once, off the disk after file.delete.delay.ms."""
-        deleted = self._logs.pop(partition)
+        deleted, target = self._put_away(partition, deleted_dir_name)
+        self._removal.add_dir(self._runtime.clock.now_ms() + deleted.config.file_delete_delay_ms, target)
+
+    def set_aside(self, partition: TopicPartition) -> str:
+        """Out of use, under a name that is never opened nor removed; where that is."""
+        return self._put_away(partition, stray_dir_name)[1]
+
+    def _put_away(
+        self, partition: TopicPartition, name: Callable[[TopicPartition, int], str]
+    ) -> tuple[PartitionLog, str]:
+        closed = self._logs.pop(partition)
         self.cleaner.forget(partition)
         self.scrubber.forget(partition)
         directory = next(candidate for candidate in self._dirs if partition in candidate.logs)
         del directory.logs[partition]
-        deleted.release()
-        target = f"{directory.path}/{deleted_dir_name(partition, self._runtime.random.getrandbits(128))}"
-        self._disk.rename(deleted.dir, target)
-        self._removal.add_dir(self._runtime.clock.now_ms() + deleted.config.file_delete_delay_ms, target)
+        closed.release()
+        target = f"{directory.path}/{name(partition, self._runtime.random.getrandbits(128))}"
+        self._disk.rename(closed.dir, target)
+        return closed, target
 
     async def truncate(self, partition: TopicPartition, offset: int) -> None:
         """Drop records at and after an offset.
@@ -167,7 +182,9 @@ class LogManager:
         path = directory.path
         recovery_points = read_offsets(self._disk, f"{path}/{RECOVERY_POINTS_FILE}")
         start_offsets = read_offsets(self._disk, f"{path}/{START_OFFSETS_FILE}")
+        strays = 0
         for name in self._disk.list_dir(path):
+            strays += name.endswith(STRAY_DIR_SUFFIX)
             if name.endswith(DELETED_DIR_SUFFIX):
                 self._removal.add_dir(0, f"{path}/{name}")
                 continue
@@ -190,6 +207,15 @@ class LogManager:
                     open_segments=self._open_segments,
                     removal=self._removal,
                 ),
+            )
+
+        if strays:
+            log.warning(
+                "%s: %d directories are named *%s: logs that the cluster's metadata did not know. They are "
+                "not used; move them away, or remove them once nobody misses their records",
+                path,
+                strays,
+                STRAY_DIR_SUFFIX,
             )
 
     def _lower_checkpoint(self, directory: LogDir) -> None:
@@ -231,6 +257,7 @@ class LogManager:
 
     def start(self, scope: TaskScope, high_watermark: HighWatermark) -> None:
         """Begin the periodic work. A failure in any of it ends the node: the disk is not to be trusted."""
+        self._high_watermark = high_watermark
         scope.spawn(self._repeat(self._keep_house, None), "log-housekeeping")
         scope.spawn(
             self._repeat(lambda: self._enforce_retention(high_watermark), "log.retention.check.interval.ms"),
@@ -292,7 +319,13 @@ class LogManager:
             # Otherwise the name of the first file says it.
             if found.start_offset > found.segments[0].base_offset
         }
-        for name, offsets in ((RECOVERY_POINTS_FILE, recovery_points), (START_OFFSETS_FILE, start_offsets)):
+        readable = {partition: self._high_watermark(partition) for partition in directory.logs}
+        high_watermarks = {partition: offset for partition, offset in readable.items() if offset is not None}
+        for name, offsets in (
+            (RECOVERY_POINTS_FILE, recovery_points),
+            (START_OFFSETS_FILE, start_offsets),
+            (HIGH_WATERMARKS_FILE, high_watermarks),
+        ):
             if directory.written.get(name) != offsets:
                 path = f"{directory.path}/{name}"
                 await self._runtime.offload.run(write_offsets, self._disk, path, offsets)

@@ -14,8 +14,10 @@ CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 DELETED_DIR_SUFFIX = "-delete"
+STRAY_DIR_SUFFIX = "-stray"
 
 RECOVERY_POINTS_FILE = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS_FILE = "replication-offset-checkpoint"
 START_OFFSETS_FILE = "log-start-offset-checkpoint"
 CLEANER_OFFSETS_FILE = "cleaner-offset-checkpoint"
 LEADER_EPOCHS_FILE = "leader-epoch-checkpoint"
@@ -49,5 +51,14 @@ def partition_in_name(name: str) -> TopicPartition | None:
 
 def deleted_dir_name(partition: TopicPartition, unique: int) -> str:
     """`unique` keeps it apart from an earlier topic of the same name that is still being removed."""
-    suffix = f"-{partition.partition}.{unique:032x}{DELETED_DIR_SUFFIX}"
+    return _out_of_use(partition, unique, DELETED_DIR_SUFFIX)
+
+
+def stray_dir_name(partition: TopicPartition, unique: int) -> str:
+    """For a log that metadata does not know: kept, but not used."""
+    return _out_of_use(partition, unique, STRAY_DIR_SUFFIX)
+
+
+def _out_of_use(partition: TopicPartition, unique: int, kind: str) -> str:
+    suffix = f"-{partition.partition}.{unique:032x}{kind}"
     return partition.topic[: _FILE_NAME_BYTES_MAX - len(suffix)] + suffix

@@ -7,15 +7,19 @@ end of a crash and is cut at the first bad batch; damage before that is never cu
 
 from __future__ import annotations
 
+import contextlib
+
 from ottla.config import BrokerConfig, LogConfig
 from ottla.log.log import PartitionLog
+from ottla.log.names import LOG_SUFFIX, partition_in_name
 from ottla.log.recovery import open_log
 from ottla.log.types import TopicPartition
 from ottla.metadata.snapshot import list_snapshots
 from ottla.metadata.uuids import METADATA_TOPIC_ID
 from ottla.raft.quorum_state import QuorumState, load_quorum_state
-from ottla.runtime import Runtime
+from ottla.runtime import Disk, Runtime
 
+SNAPSHOT_SUFFIX = ".checkpoint"
 METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
 
 # Of the values of one batch, which is written and committed as a whole.
@@ -24,6 +28,31 @@ BATCH_BYTES_MAX = 8 * 1024 * 1024
 
 class QuorumError(Exception):
     """The metadata on disk cannot be used by this node. The text names the remedy."""
+
+
+def check_metadata_is_there(disk: Disk, config: BrokerConfig) -> None:
+    """Without metadata every log would be a stray. Most likely a disk is not mounted."""
+    directory = f"{config.metadata_log_dir}/{METADATA_PARTITION}"
+    names = disk.list_dir(directory) if disk.exists(directory) else ()
+    if any(_holds_metadata(disk, f"{directory}/{name}") for name in names):
+        return
+    for path in config.log_dirs:
+        names = disk.list_dir(path) if disk.exists(path) else ()
+        found = [name for name in names if (tp := partition_in_name(name)) and tp != METADATA_PARTITION]
+        if found:
+            raise QuorumError(
+                f"{path} holds {len(found)} partitions, such as {found[0]}, but {directory} holds no "
+                f"metadata of the cluster. Is the disk of {config.metadata_log_dir} mounted? Mount it, "
+                "correct metadata.log.dir, or restore the directory from a backup. To give up what is there "
+                "and begin a new cluster, move the partitions away"
+            )
+
+
+def _holds_metadata(disk: Disk, path: str) -> bool:
+    if path.endswith(LOG_SUFFIX):
+        with contextlib.closing(disk.open(path)) as file:
+            return file.size > 0
+    return path.endswith(SNAPSHOT_SUFFIX)
 
 
 def open_metadata_log(runtime: Runtime, config: BrokerConfig, *, clean: bool = False) -> PartitionLog:

@@ -54,13 +54,17 @@ class ReplicaManager:
                 if resource_type == ResourceType.TOPIC:
                     self._reconfigure(name, new)
 
-    def remove_strays(self) -> None:
-        """At start: logs of topics that were deleted while their removal could not be finished."""
+    def set_strays_aside(self) -> None:
+        """At start: logs that metadata does not know. Most likely their topics were deleted shortly before a
+        crash; but should metadata be the one that is wrong, the records must still be there."""
         for partition_log in tuple(self.logs.all_logs):
             tp = partition_log.topic_partition
             if tp.partition not in self.by_name.get(tp.topic.encode(), {}):
-                log.warning("%s: no such partition in the cluster's metadata, removing its log", tp)
-                self.logs.delete(tp)
+                self._set_aside(tp, "the cluster's metadata has no such partition")
+
+    def _set_aside(self, tp: TopicPartition, reason: str) -> None:
+        kept = self.logs.set_aside(tp)
+        log.warning("%s: %s; its log is set aside as %s and not used", tp, reason, kept)
 
     def update_config(self, config: BrokerConfig, image: MetadataImage) -> None:
         """Broker-wide defaults changed: every topic that does not override them follows."""
@@ -80,8 +84,7 @@ class ReplicaManager:
                 tp = TopicPartition(topic.name, index)
                 partition_log = self.logs.get(tp)
                 if partition_log is not None and partition_log.topic_id != topic.id:
-                    log.warning("%s: removing the log of an earlier topic of that name", tp)
-                    self.logs.delete(tp)
+                    self._set_aside(tp, f"its log is of topic id {partition_log.topic_id}, not {topic.id}")
                     partition_log = None
                 if partition_log is None:
                     partition_log = self.logs.create(topic.name, index, topic.id, config)

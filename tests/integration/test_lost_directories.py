@@ -1,0 +1,75 @@
+"""What a broker does when a disk is not mounted, and with logs that its metadata does not know."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from ottla.testing import BrokerProcess
+
+
+def produce(servers: str, count: int = 10, topic: str = "orders") -> None:
+    producer = Producer({"bootstrap.servers": servers})
+    for number in range(count):
+        producer.produce(topic, str(number).encode(), partition=0)
+    assert producer.flush(20) == 0
+
+
+def end_offset(servers: str, topic: str = "orders") -> int:
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused"})
+    try:
+        _, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
+        return high
+    finally:
+        consumer.close()
+
+
+def test_a_broker_whose_metadata_is_not_mounted_refuses_to_start(tmp_path: Path) -> None:
+    metadata = tmp_path / "metadata"
+    with BrokerProcess({"metadata.log.dir": str(metadata)}) as broker:
+        produce(broker.bootstrap_servers)
+        broker.stop()
+        metadata.rename(tmp_path / "unmounted")
+        with pytest.raises(RuntimeError, match="status 1") as caught:
+            broker.start()
+        text = str(caught.value)
+        assert f"{broker.data_dir} holds 1 partitions, such as orders-0" in text
+        assert f"Is the disk of {metadata} mounted?" in text
+        assert "Traceback" not in text
+        shutil.rmtree(metadata, ignore_errors=True)
+        (tmp_path / "unmounted").rename(metadata)
+        broker.start()
+        assert end_offset(broker.bootstrap_servers) == 10
+        # Nothing was touched, so nothing has to be looked at.
+        assert "recovered orders" not in broker.log
+
+
+def test_logs_that_metadata_does_not_know_are_set_aside(tmp_path: Path) -> None:
+    with BrokerProcess({"log.segment.delete.delay.ms": "0"}) as broker:
+        produce(broker.bootstrap_servers)
+        broker.stop()
+        data = Path(broker.data_dir)
+        shutil.copytree(data / "orders-0", data / "strange-7")
+        before = (data / "strange-7" / f"{0:020d}.log").read_bytes()
+        broker.start()
+        assert "strange-7: the cluster's metadata has no such partition; its log is set aside" in broker.log
+        (stray,) = data.glob("strange-7.*")
+        assert len(stray.name) == len("strange-7.-stray") + 32
+        assert stray.name.endswith("-stray")
+        assert not (data / "strange-7").exists()
+        broker.stop()
+        broker.start()
+        assert f"{data}: 1 directories are named *-stray" in broker.log
+        assert (stray / f"{0:020d}.log").read_bytes() == before
+        assert end_offset(broker.bootstrap_servers) == 10
+
+
+def test_high_watermarks_are_written_down_as_kafka_does() -> None:
+    with BrokerProcess({"log.flush.offset.checkpoint.interval.ms": "1000000"}) as broker:
+        produce(broker.bootstrap_servers, 7)
+        broker.stop()
+        text = (Path(broker.data_dir) / "replication-offset-checkpoint").read_text()
+        assert text == "0\n1\norders 0 7\n"
