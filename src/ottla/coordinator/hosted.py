@@ -15,13 +15,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Generic
 
 from ottla.coordinator.journal import EFFECT, Instant, Outcome, Ticket
-from ottla.coordinator.records import UnknownRecord
+from ottla.coordinator.loading import Loading
 from ottla.coordinator.shard_kind import Command, S, ShardKind
-from ottla.coordinator.shard_log import Producer, read_batches
-from ottla.records.batch import NO_PRODUCER_ID
+from ottla.coordinator.shard_log import Producer
 from ottla.records.markers import Marker
 from ottla.records.records import Record, encode_batch
 from ottla.runtime.clock import Clock
+from ottla.runtime.seldom import Seldom
 from ottla.runtime.tasks import TaskScope
 from ottla.wire.errors import (
     CoordinatorLoadInProgress,
@@ -33,10 +33,10 @@ from ottla.wire.errors import (
 
 log = logging.getLogger(__name__)
 
-_LOAD_BYTES = 64 * 1024
-"""Read and replayed in one turn of the event loop: some milliseconds."""
 _RECORD_OVERHEAD_BYTES = 32
-_RETRY_SECONDS = 1.0
+_FIRST_RETRY_SECONDS = 0.01
+"""A log that is just being created is there in no time."""
+_RETRY_SECONDS_MAX = 1.28
 _LATER_TIMER_MS = 1
 
 _NOT_AVAILABLE = (
@@ -56,6 +56,12 @@ class HostedShard(Generic[S]):
         self._tasks = tasks
         self._shard: S | None = None
         self._is_closed = False
+        self._is_loading = False
+        self._load_error: Exception | None = None
+        self._failures = 0
+        """In a row, of storing what was decided."""
+        self._says_load_error = Seldom(clock)
+        self._says_failure = Seldom(clock)
         self._records: list[tuple[Any, Any]] = []
         self._replies: list[tuple[Ticket, Any]] = []
         self._is_append_due = False
@@ -72,52 +78,46 @@ class HostedShard(Generic[S]):
     # --- life
 
     def start(self) -> None:
-        self._tasks.spawn(self._load(), f"load-{self._kind.noun}-{self.partition}")
+        if not self._is_loading:
+            self._is_loading = True
+            self._tasks.spawn(self._load(), f"load-{self._kind.noun}-{self.partition}")
 
     async def _load(self) -> None:
+        """Until it succeeds: what is in the way may be a log that is still being created, or a disk that
+        somebody is about to mend."""
+        delay_seconds = _FIRST_RETRY_SECONDS
+        if self._failures > 1:
+            await asyncio.sleep(min(self._failures * _FIRST_RETRY_SECONDS, _RETRY_SECONDS_MAX))
         while not self._is_closed:
             try:
-                shard = await self._replayed()
-            except (KafkaError, OSError) as error:
-                log.error(
-                    "cannot load %s from partition %d: %s; trying again",
-                    self._kind.noun,
-                    self.partition,
-                    error,
-                )
-                await asyncio.sleep(_RETRY_SECONDS)
+                shard = await Loading(self._kind, self.partition).run(lambda: not self._is_closed)
+                outcome = None if shard is None else self._kind.loaded(shard, self._now())
+            except Exception as error:
+                if delay_seconds >= _RETRY_SECONDS_MAX:
+                    self._cannot_load(error)
+                await asyncio.sleep(delay_seconds)
+                delay_seconds = min(delay_seconds * 2, _RETRY_SECONDS_MAX)
                 continue
-            if shard is not None:
+            self._is_loading = False
+            self._load_error = None
+            if shard is not None and outcome is not None:
                 self._shard = shard
-                self._take(self._kind.loaded(shard, self._now()))
+                self._take(outcome)
             return
 
-    async def _replayed(self) -> S | None:
-        shard = self._kind.new()
-        offset = self._log.start_offset(self.partition)
-        count = 0
-        while data := self._log.read(self.partition, offset, _LOAD_BYTES):
-            for offset, records, producer, marker in read_batches(data):  # noqa: B007 - where to read on
-                count += len(records)
-                producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
-                for record in records:
-                    self._replay(shard, record, producer_id)
-                if marker is not None:
-                    shard.replay_marker(marker.producer_id, committed=marker.committed)
-            await asyncio.sleep(0)
-            if self._is_closed:
-                return None
-        if count:
-            log.info("partition %d: %s loaded from %d records", self.partition, self._kind.noun, count)
-        return shard
-
-    def _replay(self, shard: S, record: Record, producer_id: int) -> None:
-        try:
-            key, value = self._kind.decode(record.key, record.value)
-        except UnknownRecord as error:
-            log.warning("partition %d, offset %d is skipped: %s", self.partition, record.offset, error)
-            return
-        shard.replay(key, value, producer_id)
+    def _cannot_load(self, error: Exception) -> None:
+        self._load_error = error
+        if self._says_load_error.is_due():
+            is_known = isinstance(error, KafkaError | OSError)
+            log.error(
+                "%s-%d: its %s cannot be loaded (%s) and are not served; others are. Trying again every %d s",
+                self._kind.topic,
+                self.partition,
+                self._kind.noun,
+                error if is_known else repr(error),
+                _RETRY_SECONDS_MAX,
+                exc_info=None if is_known else error,
+            )
 
     def close(self, error: KafkaError | None = None) -> None:
         """Another broker coordinates this partition now, or this one stops."""
@@ -175,6 +175,8 @@ class HostedShard(Generic[S]):
             pending = self._log.append_marker(self.partition, marker, transaction_version)
         except KafkaError as error:
             return _refused(error)
+        except OSError as error:
+            return _refused(_told(error, self._kind.noun))
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[future] = None
         self._park(pending, [(future, None)])
@@ -188,6 +190,11 @@ class HostedShard(Generic[S]):
         return future
 
     def _loading(self) -> KafkaError:
+        if self._load_error is not None:
+            return NotCoordinator(
+                f"{self._kind.noun} of {self._kind.topic}-{self.partition} cannot be loaded: "
+                f"{self._load_error}; find the coordinator again"
+            )
         return CoordinatorLoadInProgress(
             f"{self._kind.noun} of partition {self.partition} are being loaded; retry"
         )
@@ -202,7 +209,7 @@ class HostedShard(Generic[S]):
             outcome = command(self._now())
         except Exception as error:
             # A broken invariant. What is in the log is still right; start again from there.
-            log.exception("partition %d: a command failed", self.partition)
+            log.exception("%s-%d: a command failed", self._kind.topic, self.partition)
             self._failed(error)
         else:
             self._take(outcome)
@@ -252,6 +259,8 @@ class HostedShard(Generic[S]):
         except Exception as error:
             self._failed(error)
             return
+        if records and pending is None:
+            self._failures = 0
         self._park(pending, replies)
 
     def _park(self, pending: Awaitable[None] | None, replies: list[tuple[Ticket, Any]]) -> None:
@@ -302,19 +311,25 @@ class HostedShard(Generic[S]):
             pending, replies = commits.get_nowait()
             try:
                 await pending
-            except KafkaError as error:
+            except Exception as error:
                 self._failed(error)
                 replies = []
+            else:
+                self._failures = 0
             self._release(replies)
         self._commits = None
 
     def _failed(self, error: Exception) -> None:
-        log.error(
-            "partition %d: %s cannot be stored (%s); loading them again",
-            self.partition,
-            self._kind.noun,
-            error,
-        )
+        """Memory is ahead of the log: whoever waits tries again, once the shard is what the log says."""
+        self._failures += 1
+        if self._says_failure.is_due():
+            log.error(
+                "%s-%d: %s cannot be stored (%s); loading them again",
+                self._kind.topic,
+                self.partition,
+                self._kind.noun,
+                error,
+            )
         self._drop(_told(error, self._kind.noun))
         if not self._is_closed:
             self.start()

@@ -63,7 +63,10 @@ class GroupCoordinator:
         self._settings = settings
         self._image = MetadataImage()
         kind = ShardKind(
+            topic=OFFSETS_TOPIC,
             noun="groups",
+            remedy="look at the groups with ottla consumer-groups --describe, and set offsets that went back "
+            "with --reset-offsets",
             log=offsets_log,
             new=lambda: GroupShard(settings, self._image, self._new_id),
             loaded=lambda shard, now: shard.loaded(self._image, now),
@@ -72,7 +75,7 @@ class GroupCoordinator:
             codec=codec,
         )
         self._log = offsets_log
-        self._shards = Shards(OFFSETS_TOPIC, kind, node_id, runtime.clock, tasks)
+        self._shards = Shards(kind, node_id, runtime.clock, tasks)
         self._verifications = Verifications()
 
     # --- life

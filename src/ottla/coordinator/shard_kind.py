@@ -37,8 +37,11 @@ def _no_effects(partition: int, effect: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ShardKind(Generic[S]):
+    topic: str
     noun: str
     """Of what is kept here, for messages: groups."""
+    remedy: str
+    """What somebody can do who has lost some of it."""
     log: ShardLog
     new: Callable[[], S]
     loaded: Callable[[S, Instant], Outcome]

@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Iterator
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
-from ottla.records.batch import iter_headers
+from ottla.log.salvage import find_whole_batch
+from ottla.records.batch import HEADER_BYTES, MAGIC, crc_matches, read_header
+from ottla.records.compression import CorruptRecords
 from ottla.records.markers import Marker, read_marker
 from ottla.records.records import Record, iter_records
 from ottla.replication.manager import ReplicaManager
@@ -15,6 +17,7 @@ from ottla.runtime.disk import ReadableBuffer
 from ottla.wire.errors import InvalidProducerEpoch
 
 _INT_MIN = 1 << 31
+_NEVER = 2**63 - 1
 
 
 @lru_cache(maxsize=10_000)
@@ -76,7 +79,18 @@ class ShardLog(Protocol):
         """Whole batches from `offset` on; empty at the end of what is committed."""
         ...
 
+    def find_whole_batch(self, partition: int, offset: int) -> Iterator[int | None]:
+        """Behind damage: where the first whole batch at or after `offset` begins, else the end.
+
+        None comes before that, as often as somebody else may have a turn.
+        """
+        ...
+
     def start_offset(self, partition: int) -> int: ...
+
+    def end_offset(self, partition: int) -> int:
+        """The one after the last that is committed."""
+        ...
 
     def batch_bytes_max(self, partition: int) -> int: ...
 
@@ -122,19 +136,63 @@ class ReplicatedShardLog:
         found = self._replicas.partition(self._topic, partition)
         return found.log.read(offset, size_bytes, upto=found.high_watermark)
 
+    def find_whole_batch(self, partition: int, offset: int) -> Iterator[int | None]:
+        return find_whole_batch(self._replicas.partition(self._topic, partition).log, offset)
+
     def start_offset(self, partition: int) -> int:
         return self._replicas.partition(self._topic, partition).log_start_offset
+
+    def end_offset(self, partition: int) -> int:
+        return self._replicas.partition(self._topic, partition).high_watermark
 
     def batch_bytes_max(self, partition: int) -> int:
         return self._replicas.partition(self._topic, partition).log.config.max_message_bytes
 
 
-def read_batches(data: ReadableBuffer) -> Iterator[StoredBatch]:
+class DamagedBatch(Exception):
+    """The bytes at an offset are not the batch that was written there, or never were one."""
+
+    def __init__(self, reason: str, resume_offset: int) -> None:
+        super().__init__(reason)
+        self.resume_offset = resume_offset
+        """Where to look for the next whole batch."""
+
+
+def read_batches(data: ReadableBuffer, offset: int = 0, end_offset: int = _NEVER) -> Iterator[StoredBatch]:
+    """All batches of what was read from `offset` on, of a log that ends at `end_offset`.
+
+    Raises DamagedBatch at the first that cannot be trusted.
+    """
     view = memoryview(data)
-    for at, header in iter_headers(view):
+    at = 0
+    while at < len(view):
+        header = read_header(view, at) if at + HEADER_BYTES <= len(view) else None
+        if header is None or header.magic != MAGIC or not HEADER_BYTES <= header.size <= len(view) - at:
+            raise DamagedBatch("no batch begins where one should", offset)
         batch = view[at : at + header.size]
-        if header.is_control:
-            yield StoredBatch(header.last_offset + 1, [], None, read_marker(batch))
-            continue
-        producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
-        yield StoredBatch(header.last_offset + 1, list(iter_records(batch)), producer, None)
+        if not crc_matches(batch, header.crc):
+            raise DamagedBatch("the CRC of the batch does not match its bytes", offset)
+        at += header.size
+        next_offset = header.last_offset + 1
+        # The CRC does not cover the base offset; if that has rotted, the records are good all the same.
+        following = _base_offset(view, at)
+        if not offset < next_offset <= following:
+            next_offset = following if offset < following else next_offset
+        if not offset < next_offset <= end_offset:
+            raise DamagedBatch(f"the batch claims to end at offset {next_offset - 1}", offset)
+        offset = next_offset
+        try:
+            if header.is_control:
+                yield StoredBatch(offset, [], None, read_marker(batch))
+            else:
+                producer = None
+                if header.is_transactional:
+                    producer = Producer(header.producer_id, header.producer_epoch)
+                yield StoredBatch(offset, list(iter_records(batch)), producer, None)
+        except CorruptRecords as error:
+            raise DamagedBatch(str(error), offset) from error
+
+
+def _base_offset(view: memoryview, at: int) -> int:
+    """Of the batch at a position; a very large one where there is none."""
+    return read_header(view, at).base_offset if at + HEADER_BYTES <= len(view) else _NEVER

@@ -16,8 +16,8 @@ from ottla.wire.errors import CoordinatorNotAvailable, NotCoordinator
 
 
 class Shards(Generic[S]):
-    def __init__(self, topic: str, kind: ShardKind[S], node_id: int, clock: Clock, tasks: TaskScope) -> None:
-        self._topic = topic
+    def __init__(self, kind: ShardKind[S], node_id: int, clock: Clock, tasks: TaskScope) -> None:
+        self._topic = kind.topic
         self._kind = kind
         self._node_id = node_id
         self._clock = clock

@@ -39,6 +39,7 @@ from ottla.log.snapshots import SnapshotFiles
 from ottla.log.syncing import Unsynced
 from ottla.log.types import TopicPartition
 from ottla.log.walk import BadBatch, checked_batches, headers
+from ottla.records.batch import NO_TIMESTAMP
 from ottla.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -172,7 +173,7 @@ class _Opening:
             )
         active = segments[-1]
         if active.size:
-            active.set_first_timestamp(next(headers(active.file, 0, active.size))[1].max_timestamp)
+            active.set_first_timestamp(self._first_timestamp(active))
         for segment in segments:
             segment.release()
         return PartitionLog(
@@ -246,6 +247,18 @@ class _Opening:
         with contextlib.closing(self._disk.open(segment.path)) as file:
             segment.size = file.size
         return segment
+
+    def _first_timestamp(self, segment: Segment) -> int:
+        try:
+            return next(headers(segment.file, 0, segment.size))[1].max_timestamp
+        except BadBatch as error:
+            log.error(
+                "%s: its first batch is damaged and cannot be read: %s; restore the file from a copy or seek "
+                "past the damage",
+                segment.path,
+                error,
+            )
+            return NO_TIMESTAMP
 
     def _create_segment(self, base_offset: int) -> Segment:
         segment = new_segment(self._runtime, self._directory, self._partition, base_offset, self._config)

@@ -318,13 +318,13 @@ class Segment:
             limit = self._ends.get(upto, -1)
             if limit < 0:
                 limit = self.locate(upto)
-                self._remember(upto, limit)
+                self.remember(upto, limit)
         length = limit - position
         if length <= 0:
             return b""
         if length > bytes_max:
             return self._read_part(offset, position, bytes_max, limit, min_one)
-        self._remember(upto, limit)
+        self.remember(upto, limit)
         file = self._file
         return (self.file if file is None else file).view(position, length)
 
@@ -338,7 +338,7 @@ class Segment:
             view = memoryview(self.file.view(position, length + _BASE_OFFSET.size))
             (next_offset,) = _BASE_OFFSET.unpack_from(view, length)
             if next_offset > offset:
-                self._remember(next_offset, cut)
+                self.remember(next_offset, cut)
             return view[:length]
         try:
             cut, next_offset = whole_batches(self.file, position, limit, bytes_max, min_one=min_one)
@@ -346,10 +346,11 @@ class Segment:
             raise self.corrupt(offset, error) from error
         if cut == position:
             return b""
-        self._remember(next_offset, cut)
+        self.remember(next_offset, cut)
         return self.file.view(position, cut - position)
 
-    def _remember(self, offset: int, position: int) -> None:
+    def remember(self, offset: int, position: int) -> None:
+        """Where a reader will go on that comes with this offset."""
         ends = self._ends
         ends[offset] = position
         if len(ends) > ENDS_MAX:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -59,10 +59,13 @@ class LoopClock:
 
 
 @dataclass
-class MemoryLog:
-    """Appends are committed at once, or when the test says so."""
+class CountingLog:
+    """Sets offsets as a real log would. Appends are committed at once, or when the test says so."""
 
     batches: dict[int, list[bytes]] = field(default_factory=dict)
+    """By partition, what each append brought."""
+    ends: dict[int, list[int]] = field(default_factory=dict)
+    """The offsets after each."""
     commit: Callable[[], Awaitable[None] | None] = lambda: None
     error: Exception | None = None
 
@@ -70,7 +73,13 @@ class MemoryLog:
         if self.error is not None:
             error, self.error = self.error, None
             raise error
-        self.batches.setdefault(partition, []).append(batches)
+        offset = self.end_offset(partition)
+        stamped = bytearray(batches)
+        for at, header in list(iter_headers(stamped)):
+            stamped[at : at + 8] = offset.to_bytes(8, "big")
+            offset += header.last_offset_delta + 1
+        self.batches.setdefault(partition, []).append(bytes(stamped))
+        self.ends.setdefault(partition, []).append(offset)
         return self.commit()
 
     def append_marker(
@@ -85,28 +94,25 @@ class MemoryLog:
         return False
 
     def read(self, partition: int, offset: int, size_bytes: int) -> bytes:
-        # Every append is its own "file", and offsets count appends: enough for a reader that goes on.
-        stored = self.batches.get(partition, [])
-        return stored[offset] if offset < len(stored) else b""
+        """Every append is its own file."""
+        for end, data in zip(self.ends.get(partition, []), self.batches.get(partition, []), strict=True):
+            if offset < end:
+                return data
+        return b""
+
+    def find_whole_batch(self, partition: int, offset: int) -> Iterator[int | None]:
+        """Damage goes to the end of its append."""
+        yield None
+        yield next(end for end in self.ends[partition] if offset < end)
 
     def start_offset(self, partition: int) -> int:
         return 0
 
+    def end_offset(self, partition: int) -> int:
+        return self.ends[partition][-1] if partition in self.ends else 0
+
     def batch_bytes_max(self, partition: int) -> int:
         return 1_000_000
-
-
-class CountingLog(MemoryLog):
-    """As `MemoryLog`, with offsets in batches set as a real log would."""
-
-    def append(self, partition: int, batches: bytes) -> Awaitable[None] | None:
-        position = len(self.batches.get(partition, []))
-        stamped = bytearray(batches)
-        for at, header in list(iter_headers(stamped)):
-            # So that the offset after the last batch is the number of appends.
-            base = position - header.last_offset_delta
-            stamped[at : at + 8] = base.to_bytes(8, "big", signed=True)
-        return super().append(partition, bytes(stamped))
 
 
 def simulate(test: Callable[[TaskScope], Coroutine[Any, Any, None]]) -> None:
@@ -126,11 +132,15 @@ def simulate(test: Callable[[TaskScope], Coroutine[Any, Any, None]]) -> None:
         loop.close()
 
 
-def host(scope: TaskScope, offsets_log: MemoryLog, view: FakeTopics | None = None) -> HostedShard[GroupShard]:
+def host(
+    scope: TaskScope, offsets_log: CountingLog, view: FakeTopics | None = None
+) -> HostedShard[GroupShard]:
     known = view or topics(orders=4)
     ids = iter(range(10_000))
     kind = ShardKind(
+        topic=TOPIC,
         noun="groups",
+        remedy="look at them",
         log=offsets_log,
         new=lambda: GroupShard(SETTINGS, known, lambda: f"id{next(ids)}"),
         loaded=lambda shard, now: shard.loaded(known, now),

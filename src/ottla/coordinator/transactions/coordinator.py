@@ -72,9 +72,12 @@ class TransactionCoordinator:
         self._producer_ids = producer_ids
         self._groups = groups
         self._image = MetadataImage()
-        self._markers = MarkerWriter(replicas, groups, self, tasks)
+        self._markers = MarkerWriter(replicas, groups, self, clock, tasks)
         kind = ShardKind(
+            topic=TRANSACTION_TOPIC,
             noun="transactions",
+            remedy="look at them with ottla transactions list, and start transactional producers that are "
+            "refused again",
             log=transaction_log,
             new=lambda: TransactionShard(settings, producer_ids.take, self._transaction_version),
             loaded=lambda shard, now: shard.loaded(now),
@@ -82,7 +85,7 @@ class TransactionCoordinator:
             decode=decode,
             act=self._markers.write,
         )
-        self._shards = Shards(TRANSACTION_TOPIC, kind, node_id, clock, tasks)
+        self._shards = Shards(kind, node_id, clock, tasks)
 
     # --- life
 

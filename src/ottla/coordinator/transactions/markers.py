@@ -17,6 +17,8 @@ from ottla.log.log import PartitionLog
 from ottla.log.types import TopicPartition
 from ottla.metadata.internal_topics import OFFSETS_TOPIC
 from ottla.replication.manager import ReplicaManager
+from ottla.runtime.clock import Clock
+from ottla.runtime.seldom import Seldom
 from ottla.runtime.tasks import TaskScope
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -41,12 +43,18 @@ class Leadership(Protocol):
 
 class MarkerWriter:
     def __init__(
-        self, replicas: ReplicaManager, groups: GroupCoordinator, leadership: Leadership, tasks: TaskScope
+        self,
+        replicas: ReplicaManager,
+        groups: GroupCoordinator,
+        leadership: Leadership,
+        clock: Clock,
+        tasks: TaskScope,
     ) -> None:
         self._replicas = replicas
         self._groups = groups
         self._leadership = leadership
         self._tasks = tasks
+        self._says_retries = Seldom(clock)
         self._under_way: set[tuple[str, int]] = set()
         """Transactional ids with the coordinator's epoch."""
 
@@ -63,7 +71,7 @@ class MarkerWriter:
                 continue
             try:
                 appended = self._append(tp, decided, epoch)
-            except KafkaError as error:
+            except Exception as error:
                 if not self._is_settled(tp, error):
                     left.append(tp)
             else:
@@ -88,7 +96,7 @@ class MarkerWriter:
     ) -> None:
         try:
             for appended in unflushed:
-                await appended.flush()
+                await self._flush(appended)
             while left := [tp for tp in left if not await self._tell(tp, decided, epoch)]:
                 await asyncio.sleep(_RETRY_SECONDS)
                 if self._leadership.leader_epoch(partition) != epoch:
@@ -109,10 +117,24 @@ class MarkerWriter:
                     decided.client_version,
                 )
             elif (appended := self._append(tp, decided, epoch)).reached_flush_messages:
-                await appended.flush()
-        except KafkaError as error:
+                await self._flush(appended)
+        except Exception as error:
             return self._is_settled(tp, error)
         return True
+
+    async def _flush(self, appended: PartitionLog) -> None:
+        """A marker once written must not be written again: only its flush is tried until it succeeds."""
+        while True:
+            try:
+                await appended.flush()
+            except (KafkaError, OSError) as error:
+                tp = appended.topic_partition
+                if not self._leadership.has_partition(tp):
+                    return
+                self._say(tp, error)
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                return
 
     def _append(self, tp: TopicPartition, decided: Decided, epoch: int) -> PartitionLog:
         """Where the log is flushed with every message, the marker counts once that is done."""
@@ -122,13 +144,22 @@ class MarkerWriter:
         )
         return found.log
 
-    def _is_settled(self, tp: TopicPartition, error: KafkaError) -> bool:
+    def _is_settled(self, tp: TopicPartition, error: Exception) -> bool:
         """Whether there is no use in trying again."""
         if not self._leadership.has_partition(tp):
             return True
-        if error.code is ErrorCode.invalid_producer_epoch:
+        if isinstance(error, KafkaError) and error.code is ErrorCode.invalid_producer_epoch:
             # Its producer has moved on there, which it can only after this transaction has ended.
             log.warning("%s needs no marker any more: %s", tp, error)
             return True
-        log.info("%s cannot be told how a transaction ended: %s; trying again", tp, error)
+        self._say(tp, error)
         return False
+
+    def _say(self, tp: TopicPartition, error: Exception) -> None:
+        if self._says_retries.is_due():
+            log.warning(
+                "%s cannot be told how a transaction ended: %s; trying again until it can, as with others "
+                "that this may have happened to",
+                tp,
+                error if isinstance(error, KafkaError | OSError) else repr(error),
+            )
