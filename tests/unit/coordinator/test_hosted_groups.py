@@ -193,7 +193,7 @@ def test_commits_of_one_turn_share_an_append() -> None:
         (batch,) = read_batches(offsets_log.batches[0][0])
         records = batch.records
         assert len(records) == 100
-        assert {record.timestamp_ms for record in records} == {LoopClock().now_ms()}
+        assert len({record.timestamp_ms for record in records}) == 1
 
     simulate(test)
 
