@@ -23,6 +23,7 @@ from ottla.log.manager import LogManager
 from ottla.log.names import LOCK_FILE
 from ottla.log.types import TopicPartition
 from ottla.metadata import meta_properties
+from ottla.metadata.change import MetadataChange, between
 from ottla.metadata.image import MetadataImage, ResourceType
 from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla.metadata.records import Endpoint as RegisteredEndpoint
@@ -139,9 +140,9 @@ class Node:
         self._stack.push_async_callback(self._requests.close)
         self._stack.push_async_callback(server.stop, DRAIN_SECONDS)
 
-        self._apply_metadata(MetadataImage(), controller.image)
+        self._apply_metadata(between(MetadataImage(), controller.image))
         replicas.set_strays_aside()
-        controller.subscribe(lambda old, new, _: self._apply_metadata(old, new))
+        controller.subscribe(self._apply_metadata)
         advertised = advertise(bound, config.advertised_listeners, runtime.net.host_name)
         self.advertised = advertised
         self._broker_epoch = await controller.register_broker(
@@ -204,13 +205,14 @@ class Node:
         if self._started and not self._failed.done():
             await logs.close(self._broker_epoch)
 
-    def _apply_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
-        if old.configs is not new.configs:
-            self._apply_broker_configs(new)
-            self._config_faults.tell(self._broker.config, new)
-        self._replicas.apply(old, new)
-        self._groups.apply(old, new)
-        self._transactions.apply(old, new)
+    def _apply_metadata(self, change: MetadataChange) -> None:
+        if change.changes_broker_configs:
+            self._apply_broker_configs(change.after)
+        if change.configs:
+            self._config_faults.tell(self._broker.config, change)
+        self._replicas.apply(change)
+        self._groups.apply(change)
+        self._transactions.apply(change)
 
     def _apply_broker_configs(self, image: MetadataImage) -> None:
         config = effective_config(self._config, image)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from ottla.config import BrokerConfig
+from ottla.config import BrokerConfig, LogConfig, resolve_topic
 from ottla.metadata.image import ResourceType
 from ottla.metadata.records import ConfigRecord, encode_record
 from ottla.raft.metadata_log import open_metadata_log
@@ -130,3 +131,18 @@ def test_settings_that_another_version_left_are_kept(
             assert any("message.max.bytes=many" in record.message for record in caplog.records)
             broker.stop()
         broker.start()
+
+
+def test_a_change_costs_what_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolved: list[Mapping[str, str]] = []
+
+    def counting(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
+        resolved.append(overrides)
+        return resolve_topic(broker, overrides)
+
+    with InProcessBroker(data_dir=str(tmp_path)) as broker:
+        for number in range(20):
+            create(broker, f"t{number}", retention_ms="5000")
+        monkeypatch.setattr("ottla.replication.manager.resolve_topic", counting)
+        alter(broker, ConfigResource.Type.TOPIC, "t7", "retention.ms", "6000")
+        assert resolved == [{"retention.ms": "6000"}]

@@ -172,7 +172,7 @@ def _reach(endpoints: Iterable[Any], features: Iterable[Any]) -> str:
 
 
 def _topics(topics: Iterable[TopicImage]) -> Node:
-    found = list(topics)
+    found = sorted(topics, key=lambda topic: topic.name)
     return Directory(
         {
             "byName": lambda: Directory({topic.name: partial(_topic, topic) for topic in found}),

@@ -75,7 +75,7 @@ def _elections(image: MetadataImage, registration: BrokerRegistration) -> list[P
     """
     broker_id = registration.broker_id
     records = []
-    for topic in image.topics.values():
+    for _, topic in sorted(image.topics.items()):
         for index, partition in enumerate(topic.partitions):
             if partition.leader == broker_id and not registration.clean_shutdown:
                 records.append(PartitionChangeRecord(partition_id=index, topic_id=topic.id, leader=broker_id))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from ottla.config import BrokerConfig
 from ottla.controller.brokers import BrokerRegistration, register_broker
@@ -34,6 +34,7 @@ from ottla.controller.topics import (
     delete_topics,
 )
 from ottla.log.log import PartitionLog
+from ottla.metadata.change import MetadataChange
 from ottla.metadata.features import METADATA_VERSION, check_supported, new_cluster_records
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import MetadataRecord, decode_record, encode_record
@@ -44,13 +45,7 @@ from ottla.runtime import Runtime
 
 T = TypeVar("T")
 
-Subscriber: TypeAlias = Callable[[MetadataImage, MetadataImage, Sequence[MetadataRecord]], None]
-"""Called with the image before, the image after, and the records between them."""
-
-
-class _Pending(NamedTuple):
-    image: MetadataImage
-    records: list[MetadataRecord]
+Subscriber: TypeAlias = Callable[[MetadataChange], None]
 
 
 class Controller:
@@ -75,7 +70,7 @@ class Controller:
             on_failure=on_failure,
         )
         self._subscribers: list[Subscriber] = []
-        self._pending: deque[_Pending] = deque()
+        self._pending: deque[MetadataChange] = deque()
         self.image = MetadataImage()
         """As of the last commit."""
         self._newest = self.image
@@ -165,16 +160,16 @@ class Controller:
     def _append(self, records: list[MetadataRecord]) -> Appended:
         # Applied before it is written: a record that does not fit must not reach the log.
         last_offset = self._raft.next_offset + len(records) - 1
-        image = self._newest.apply_all(records, last_offset, self._raft.epoch)
+        change = self._newest.change(records, last_offset, self._raft.epoch)
         appended = self._raft.append([encode_record(record) for record in records])
-        self._newest = image
-        self._pending.append(_Pending(image, records))
+        self._newest = change.after
+        self._pending.append(change)
         return appended
 
     def _committed(self, high_watermark: int) -> None:
-        while self._pending and self._pending[0].image.offset < high_watermark:
-            pending = self._pending.popleft()
-            before, self.image = self.image, pending.image
+        while self._pending and self._pending[0].after.offset < high_watermark:
+            change = self._pending.popleft()
+            self.image = change.after
             for subscriber in self._subscribers:
-                subscriber(before, pending.image, pending.records)
+                subscriber(change)
         self._raft.snapshot_if_due(self.image)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
 from ottla.coordinator.commands import (
@@ -30,6 +30,7 @@ from ottla.coordinator.shard_kind import Command, ShardKind
 from ottla.coordinator.shard_log import Producer, ShardLog
 from ottla.coordinator.shards import Shards
 from ottla.coordinator.verification import Verifications
+from ottla.metadata.change import MetadataChange, TopicChange
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.internal_topics import OFFSETS_TOPIC
 from ottla.records.markers import Marker
@@ -80,13 +81,13 @@ class GroupCoordinator:
 
     # --- life
 
-    def apply(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Leadership and topics as of `new`; the partitions themselves are there already."""
-        self._image = new
-        if old.topics is new.topics:
+    def apply(self, change: MetadataChange) -> None:
+        """Leadership and topics as of now; the partitions themselves are there already."""
+        new = self._image = change.after
+        if not change.topics:
             return
         self._shards.follow(new)
-        changed, deleted = _changes(old, new)
+        changed, deleted = _changes(change.topics)
         if changed:
             for hosted in self._shards:
                 hosted.notify(lambda shard, now: shard.topics_changed(new, changed, deleted, now))
@@ -260,15 +261,17 @@ def _check_lengths(*strings: str | None) -> None:
             )
 
 
-def _changes(old: MetadataImage, new: MetadataImage) -> tuple[list[str], list[tuple[str, uuid.UUID]]]:
+def _changes(topics: Iterable[TopicChange]) -> tuple[list[str], list[tuple[str, uuid.UUID]]]:
     """Names of topics that came, went or grew; names and ids of those that went."""
-    before, after = old.topics, new.topics
-    deleted = [
-        (name, topic.id) for name, topic in before.items() if name not in after or after[name].id != topic.id
-    ]
-    changed = {name for name, _ in deleted}
-    for name, topic in after.items():
-        known = before.get(name)
-        if known is None or (known is not topic and len(known.partitions) != len(topic.partitions)):
-            changed.add(name)
+    changed, deleted = [], []
+    for topic in topics:
+        if topic.removed is not None:
+            deleted.append((topic.name, topic.removed.id))
+        if (
+            topic.before is None
+            or topic.after is None
+            or topic.removed is not None
+            or (len(topic.before.partitions) != len(topic.after.partitions))
+        ):
+            changed.append(topic.name)
     return sorted(changed), sorted(deleted)

@@ -61,7 +61,7 @@ async def metadata(broker: Broker, context: RequestContext, request: MetadataReq
     wanted = request.topics
     if wanted is None:
         view = _View(broker, context, request)
-        return view.response([view.topic(topic) for topic in view.image.topics.values()])
+        return view.response([view.topic(topic) for _, topic in sorted(view.image.topics.items())])
     if context.version < FIRST_WITH_TOPICS_BY_ID and any(t.name is None or t.topic_id for t in wanted):
         refused = [_failed_topic(ErrorCode.invalid_request, t.name or "", t.topic_id) for t in wanted]
         return _View(broker, context, request).response(refused)

@@ -1,7 +1,7 @@
 """A batch of metadata records on its way to become the next image.
 
-Each mapping that the batch touches is copied once, however many records touch it; the rest is shared with the
-image before.
+It costs as much as it changes: topics and configs are in persistent maps, and the few brokers, controllers
+and features are copied when a record touches them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from ottla.metadata.change import MetadataChange, TopicChange
 from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage, ResourceType, TopicImage
 from ottla.metadata.records import (
     LEADER_UNCHANGED,
@@ -29,8 +30,6 @@ from ottla.metadata.records import (
 from ottla.metadata.uuids import DIRECTORY_MIGRATING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ottla.metadata.foreign_records import (
         BrokerRegistrationChangeRecord,
         ClearElrRecord,
@@ -43,18 +42,21 @@ if TYPE_CHECKING:
 
 
 class MetadataDelta:
-    """One batch of records on top of an image: mappings are copied when a record first touches them."""
+    """One batch of records on top of an image."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
-        self._topic_names = image.topic_names
+        self._topic_names = image.topic_names.mutate()
+        self._touched_topics: dict[str, None] = {}
+        """Names, in the order of the records; those of removed topics too."""
         self._removed_topics: set[str] = set()
         self._partitions: dict[UUID, list[PartitionImage]] = {}
         """Of the topics touched; the image's tuples are only rebuilt once, at the end."""
         self._brokers = image.brokers
         self._controllers = image.controllers
-        self._configs = image.configs
-        self._touched_configs: set[tuple[int, str]] = set()
+        self._configs = image.configs.mutate()
+        self._touched_configs: dict[tuple[int, str], dict[str, str]] = {}
+        """What the resources then have, nothing for those that have nothing left."""
         self._features = image.features
         self._next_producer_id = image.next_producer_id
 
@@ -69,46 +71,57 @@ class MetadataDelta:
                 "is not supported by this version"
             )
 
-    def build(self, offset: int, epoch: int) -> MetadataImage:
+    def build(self, offset: int, epoch: int) -> MetadataChange:
         image = self._image
-        topics = image.topics
-        if self._partitions or self._removed_topics:
-            copy = dict(topics)
-            for name in self._removed_topics:
-                copy.pop(name, None)
-            for topic_id, partitions in self._partitions.items():
-                name = self._topic_names[topic_id]
-                copy[name] = TopicImage(name, topic_id, tuple(partitions))
-            topics = copy
-        return MetadataImage(
+        topic_names = self._topic_names.finish()
+        topics = image.topics.mutate()
+        for name in self._removed_topics:
+            topics.pop(name, None)
+        for topic_id, partitions in self._partitions.items():
+            name = topic_names[topic_id]
+            topics[name] = TopicImage(name, topic_id, tuple(partitions))
+        for key, values in self._touched_configs.items():
+            if values:
+                self._configs[key] = values
+            else:
+                self._configs.pop(key, None)
+        after = MetadataImage(
             offset=offset,
             epoch=epoch,
-            topics=topics,
-            topic_names=self._topic_names,
+            topics=topics.finish(),
+            topic_names=topic_names,
             brokers=self._brokers,
             controllers=self._controllers,
-            configs=self._configs,
+            configs=self._configs.finish(),
             features=self._features,
             next_producer_id=self._next_producer_id,
         )
+        changed_topics = [
+            TopicChange(name, image.topics.get(name), after.topics.get(name))
+            for name in self._touched_topics
+            if name in image.topics or name in after.topics
+        ]
+        changed_configs = [key for key in self._touched_configs if image.config(*key) != after.config(*key)]
+        return MetadataChange(image, after, changed_topics, changed_configs)
 
     def topic(self, record: TopicRecord) -> None:
-        names = self._names()
+        names = self._topic_names
         if record.topic_id in names:
             raise _unfit(record, f"the id already belongs to topic {names[record.topic_id]}")
         names[record.topic_id] = record.name
         self._partitions[record.topic_id] = []
+        self._touched_topics[record.name] = None
 
     def remove_topic(self, record: RemoveTopicRecord) -> None:
-        name = self._names().pop(record.topic_id, None)
+        name = self._topic_names.pop(record.topic_id, None)
         if name is None:
             raise _unfit(record, "there is no topic with this id")
         self._partitions.pop(record.topic_id, None)
         self._removed_topics.add(name)
+        self._touched_topics[name] = None
         key = (int(ResourceType.TOPIC), name)
-        if key in self._configs:
-            del self._config_map()[key]
-            self._touched_configs.discard(key)
+        if key in self._configs or key in self._touched_configs:
+            self._touched_configs[key] = {}
 
     def partition(self, record: PartitionRecord) -> None:
         partitions = self._partitions_of(record)
@@ -159,8 +172,9 @@ class MetadataDelta:
         )
 
     def clear_elr(self, record: ClearElrRecord) -> None:
-        for topic_id, name in self._topic_names.items():
-            if record.topic_name in ("", name):
+        for topic_id in {**self._image.topic_names, **self._partitions}:
+            name = self._topic_names.get(topic_id)
+            if name is not None and record.topic_name in ("", name):
                 partitions = self._touched_partitions(topic_id)
                 for index, partition in enumerate(partitions):
                     if partition.eligible_leader_replicas or partition.last_known_elr:
@@ -173,21 +187,13 @@ class MetadataDelta:
 
     def config(self, record: ConfigRecord) -> None:
         key = (record.resource_type, record.resource_name)
-        configs = self._config_map()
-        values = configs.get(key, {})
-        if key not in self._touched_configs:
-            values = dict(values)
-            self._touched_configs.add(key)
-        assert isinstance(values, dict)
+        values = self._touched_configs.get(key)
+        if values is None:
+            values = self._touched_configs[key] = dict(self._image.config(*key))
         if record.value is None:
             values.pop(record.name, None)
         else:
             values[record.name] = record.value
-        if values:
-            configs[key] = values
-        else:
-            configs.pop(key, None)
-            self._touched_configs.discard(key)
 
     def register_broker(self, record: RegisterBrokerRecord) -> None:
         self._broker_map()[record.broker_id] = BrokerImage(
@@ -244,12 +250,6 @@ class MetadataDelta:
             raise _unfit(record, f"ids up to {self._next_producer_id} are already given out")
         self._next_producer_id = record.next_producer_id
 
-    def _names(self) -> dict[UUID, str]:
-        if self._topic_names is self._image.topic_names:
-            self._topic_names = dict(self._topic_names)
-        assert isinstance(self._topic_names, dict)
-        return self._topic_names
-
     def _partitions_of(self, record: PartitionRecord | PartitionChangeRecord) -> list[PartitionImage]:
         if record.topic_id not in self._topic_names:
             raise _unfit(record, "there is no topic with this id")
@@ -260,13 +260,8 @@ class MetadataDelta:
         if partitions is None:
             partitions = list(self._image.topics[self._topic_names[topic_id]].partitions)
             self._partitions[topic_id] = partitions
+            self._touched_topics[self._topic_names[topic_id]] = None
         return partitions
-
-    def _config_map(self) -> dict[tuple[int, str], Mapping[str, str]]:
-        if self._configs is self._image.configs:
-            self._configs = dict(self._configs)
-        assert isinstance(self._configs, dict)
-        return self._configs
 
     def _broker_map(self) -> dict[int, BrokerImage]:
         if self._brokers is self._image.brokers:

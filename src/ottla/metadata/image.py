@@ -1,6 +1,8 @@
 """The state of the cluster as one immutable value: what replaying the metadata log adds up to.
 
-Readers keep the image they started with for as long as they need it; `delta` makes the next one.
+Readers keep the image they started with for as long as they need it; `delta` makes the next one. What there
+can be many of is in persistent maps: the next image shares with this one all that did not change, so that
+making it costs as much as the change does. Such maps have no order; where it matters, sort.
 """
 
 from __future__ import annotations
@@ -11,9 +13,12 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from immutables import Map
+
 from ottla.metadata.records import Endpoint, MetadataRecord, PartitionRecord, SupportedFeature
 
 if TYPE_CHECKING:
+    from ottla.metadata.change import MetadataChange
     from ottla.metadata.foreign_records import RegisterControllerRecord
 
 
@@ -92,11 +97,11 @@ class MetadataImage:
     """Of the last record in it."""
     epoch: int = 0
     """Of the leader that wrote that record."""
-    topics: Mapping[str, TopicImage] = field(default_factory=dict)
-    topic_names: Mapping[UUID, str] = field(default_factory=dict)
+    topics: Map[str, TopicImage] = field(default_factory=Map)
+    topic_names: Map[UUID, str] = field(default_factory=Map)
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
     controllers: Mapping[int, RegisterControllerRecord] = field(default_factory=dict)
-    configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
+    configs: Map[tuple[int, str], Mapping[str, str]] = field(default_factory=Map)
     """By resource type and name; a broker resource without a name is the default of all brokers."""
     features: Mapping[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
@@ -113,6 +118,10 @@ class MetadataImage:
 
         Raises MetadataRecordError for a record that does not fit the image.
         """
+        return self.change(records, offset, epoch).after
+
+    def change(self, records: Iterable[MetadataRecord], offset: int, epoch: int) -> MetadataChange:
+        """As `apply_all`, with what the records changed."""
         # Late, because a delta is made of images.
         from ottla.metadata.delta import MetadataDelta
 

@@ -7,6 +7,7 @@ import logging
 from ottla.config import BrokerConfig, resolve_topic
 from ottla.log.manager import LogManager
 from ottla.log.types import TopicPartition
+from ottla.metadata.change import MetadataChange
 from ottla.metadata.image import MetadataImage, ResourceType, TopicImage
 from ottla.replication.partition import Partition
 from ottla.replication.recompression import Recompressions
@@ -33,26 +34,17 @@ class ReplicaManager:
             raise UnknownTopicOrPartition(f"This broker has no partition {topic}-{index}.")
         return found
 
-    def apply(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Create, drop and reconfigure partitions so that they are what `new` says."""
-        if old.topics is not new.topics:
-            for name, topic in old.topics.items():
-                successor = new.topics.get(name)
-                if successor is None or successor.id != topic.id:
-                    self._remove_topic(topic)
-            for name, topic in new.topics.items():
-                if old.topics.get(name) is not topic:
-                    self._host_topic(topic, new)
-        if old.configs is not new.configs:
-            for (resource_type, name), overrides in new.configs.items():
-                if (
-                    resource_type == ResourceType.TOPIC
-                    and old.configs.get((resource_type, name)) != overrides
-                ):
-                    self._reconfigure(name, new)
-            for resource_type, name in old.configs.keys() - new.configs.keys():
-                if resource_type == ResourceType.TOPIC:
-                    self._reconfigure(name, new)
+    def apply(self, change: MetadataChange) -> None:
+        """Create, drop and reconfigure partitions so that they are what the metadata now says."""
+        for topic in change.topics:
+            if topic.removed is not None:
+                self._remove_topic(topic.removed)
+        for topic in change.topics:
+            if topic.after is not None:
+                self._host_topic(topic.after, change.after)
+        for resource_type, name in change.configs:
+            if resource_type == ResourceType.TOPIC:
+                self._reconfigure(name, change.after)
 
     def set_strays_aside(self) -> None:
         """At start: logs that metadata does not know. Most likely their topics were deleted shortly before a

@@ -135,7 +135,7 @@ def test_a_transaction_left_open_is_aborted() -> None:
     ]
 
     def check(node: MetadataNode) -> None:
-        assert node.image.topics == {}
+        assert not node.image.topics
         disk = node.world.host(HOST).disk
         logs = [name for name in disk.list_dir(LOG_DIR) if name.endswith(".log")]
         data = b"".join(disk.read_file(f"{LOG_DIR}/{name}") for name in logs)
@@ -159,7 +159,7 @@ def test_an_aborted_transaction_never_was() -> None:
     ]
 
     def check(node: MetadataNode) -> None:
-        assert node.loaded.topics == {}
+        assert not node.loaded.topics
 
     started_on([(encoded(records), False)], check)
 

@@ -16,8 +16,8 @@ from metadata_node import HOST, LOG_DIR, MetadataNode, state
 
 from ottla.controller.configs import ConfigChange, ConfigOperation, ResourceChanges
 from ottla.controller.topics import NewPartitions, NewTopic, TopicRef
+from ottla.metadata.change import MetadataChange
 from ottla.metadata.image import MetadataImage, ResourceType
-from ottla.metadata.records import MetadataRecord, TopicRecord
 from ottla.metadata.snapshot import list_snapshots
 from ottla.raft.metadata_log import QuorumError
 from ottla.sim.world import SimWorld
@@ -138,11 +138,11 @@ def test_two_requests_for_one_topic_in_flight_conflict() -> None:
 def test_the_image_moves_with_the_commit_and_subscribers_hear_of_it_before_the_answer() -> None:
     with SimWorld(3) as world:
         node = MetadataNode(world)
-        heard: list[tuple[MetadataImage, MetadataImage, list[MetadataRecord]]] = []
+        heard: list[MetadataChange] = []
 
         async def scenario() -> None:
             await node.start()
-            node.controller.subscribe(lambda old, new, records: heard.append((old, new, list(records))))
+            node.controller.subscribe(heard.append)
             before = node.image
             creations = [
                 asyncio.ensure_future(node.controller.create_topics([NewTopic(name)])) for name in "ab"
@@ -150,10 +150,10 @@ def test_the_image_moves_with_the_commit_and_subscribers_hear_of_it_before_the_a
             await wait_appended(node, before.offset + 5)
             assert node.image is before and heard == []
             await asyncio.gather(*creations)
-            assert [len(new.topics) for _, new, _ in heard] == [1, 2]
-            assert heard[0][0] is before and heard[1][0] is heard[0][1]
-            assert heard[1][1] is node.image
-            assert [isinstance(records[0], TopicRecord) for _, _, records in heard] == [True, True]
+            assert [len(change.after.topics) for change in heard] == [1, 2]
+            assert heard[0].before is before and heard[1].before is heard[0].after
+            assert heard[1].after is node.image
+            assert [[topic.name for topic in change.topics] for change in heard] == [["a"], ["b"]]
 
         world.run(scenario())
 
@@ -370,7 +370,7 @@ def test_power_cut_at_any_moment_keeps_what_was_answered_and_halves_nothing(seed
                 world.crash_mid_operation(HOST, chance.randrange(1, 60))
                 await world.host(HOST).died.wait()
                 await asyncio.gather(*clients, return_exceptions=True)
-                possible = [node.image, *(pending.image for pending in node.controller._pending)]
+                possible = [node.image, *(pending.after for pending in node.controller._pending)]
                 await restart_at_last()
                 assert cluster(node.loaded) in map(cluster, possible)
 

@@ -7,11 +7,12 @@ import random
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from group_driver import EPOCH_MS, FakeTopics, subscription, topics
+from immutables import Map
 
 from ottla.coordinator.commands import (
     CommitRequest,
@@ -29,6 +30,7 @@ from ottla.coordinator.settings import GroupSettings
 from ottla.coordinator.shard import GroupShard
 from ottla.coordinator.shard_kind import ShardKind
 from ottla.coordinator.shard_log import Producer, java_hash, partition_for, read_batches
+from ottla.metadata.change import between
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.internal_topics import OFFSETS_TOPIC as TOPIC
 from ottla.records.batch import iter_headers
@@ -402,8 +404,8 @@ def image(leader: int = 1, epoch: int = 0, **counts: int) -> MetadataImage:
         for name, count in counts.items()
     }
     return MetadataImage(
-        topics=MappingProxyType(named),
-        topic_names=MappingProxyType({topic.id: name for name, topic in named.items()}),
+        topics=Map(named),
+        topic_names=Map({topic.id: name for name, topic in named.items()}),
     )
 
 
@@ -416,7 +418,7 @@ class Service:
 
     def apply(self, new: MetadataImage) -> None:
         old, self.image = self.image, new
-        self.groups.apply(old, new)
+        self.groups.apply(between(old, new))
 
     async def commit(self, group: str, offset: int) -> list[list[ErrorCode]]:
         topic_id = self.image.topics["orders"].id

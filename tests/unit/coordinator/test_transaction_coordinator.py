@@ -15,6 +15,7 @@ from ottla.coordinator.transactions.commands import ProducerIdentity
 from ottla.coordinator.transactions.coordinator import TransactionCoordinator
 from ottla.coordinator.transactions.settings import TransactionSettings
 from ottla.log.types import TopicPartition
+from ottla.metadata.change import between
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla.runtime.tasks import TaskScope
@@ -96,7 +97,7 @@ class Service:
     def apply(self, new: MetadataImage) -> None:
         new = replace(new, features={"transaction.version": self.version})
         old, self.image = self.image, new
-        self.transactions.apply(old, new)
+        self.transactions.apply(between(old, new))
 
     async def ready(self) -> Service:
         self.apply(image(**TOPICS))

@@ -8,6 +8,8 @@ from random import Random
 from typing import Any, TypeVar
 from uuid import UUID
 
+from immutables import Map
+
 from ottla.config import BrokerConfig
 from ottla.controller import configs, topics
 from ottla.controller.command import Result
@@ -55,6 +57,7 @@ def partition_image(
 def image_of(
     partitions: Mapping[str, Sequence[PartitionImage]] | None = None,
     brokers: Sequence[BrokerImage] | None = None,
+    configs: Mapping[tuple[int, str], Mapping[str, str]] | None = None,
     **other: Any,
 ) -> MetadataImage:
     images = {
@@ -64,9 +67,10 @@ def image_of(
     return MetadataImage(
         offset=42,
         epoch=3,
-        topics=images,
-        topic_names={topic.id: name for name, topic in images.items()},
+        topics=Map(images),
+        topic_names=Map({topic.id: name for name, topic in images.items()}),
         brokers={broker.id: broker for broker in brokers or [broker_image(1)]},
+        configs=Map(configs or {}),
         **other,
     )
 

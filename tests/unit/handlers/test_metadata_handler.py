@@ -172,7 +172,7 @@ class CreatingController:
             self.created.append(topic.name)
             outcomes.append(Outcome(topic.name))
         await asyncio.sleep(0)
-        names = [name for name in [*self.image.topics, *self.created] if not name.startswith("bad")]
+        names = [name for name in [*sorted(self.image.topics), *self.created] if not name.startswith("bad")]
         self.image = image_of({name: [partition_image()] for name in names})
         return outcomes
 

@@ -33,6 +33,7 @@ from ottla.coordinator.transactions.transaction import (
     Transaction,
 )
 from ottla.log.types import TopicPartition
+from ottla.metadata.change import MetadataChange
 from ottla.metadata.features import TRANSACTION_VERSION
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
@@ -89,11 +90,11 @@ class TransactionCoordinator:
 
     # --- life
 
-    def apply(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Leadership as of `new`; the partitions themselves are there already."""
-        self._image = new
-        if old.topics is not new.topics:
-            self._shards.follow(new)
+    def apply(self, change: MetadataChange) -> None:
+        """Leadership as of now; the partitions themselves are there already."""
+        self._image = change.after
+        if change.topics:
+            self._shards.follow(change.after)
 
     def close(self) -> None:
         self._shards.close()
