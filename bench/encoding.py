@@ -89,6 +89,13 @@ def fetch_frame(
     return bytearray(whole), whole.rindex(wanted) + len(before)
 
 
+def session_frame(topic: str, partitions: Iterable[int]) -> bytes:
+    """Opens a fetch session on the beginning of partitions, and is answered at once."""
+    session = struct.pack(">iiiibii", -1, 0, 1, 1, 0, 0, 0)
+    wanted = [struct.pack(">iiqqi", partition, -1, 0, -1, 1) for partition in partitions]
+    return frame(FETCH, session + array([string(topic) + array(wanted)]) + array([]) + string(""))
+
+
 def list_offsets_frame(topic: str, partitions: Iterable[int], timestamp_ms: int) -> bytes:
     wanted = array(struct.pack(">iiq", partition, -1, timestamp_ms) for partition in partitions)
     return frame(LIST_OFFSETS, struct.pack(">ib", -1, 0) + array([string(topic) + wanted]))

@@ -3,6 +3,7 @@
     partitions    in one topic; requests go through all of them in turn
     retained      data in the topic that is read and written
     connections   open and idle beside the busy ones
+    consumers     that followed the topic with a fetch session and went away without a word
 
 Each step prints what one produce request (one 100-byte record) and one fetch (one batch) take, in requests
 per second and in CPU time of the broker, and that CPU time as a multiple of the first step's.
@@ -85,10 +86,25 @@ def connections(broker: RunningBroker, options: argparse.Namespace) -> Iterator[
             connection.close()
 
 
+def consumers(broker: RunningBroker, options: argparse.Namespace) -> Iterator[Step]:
+    topic = "consumers"
+    create_topic(broker.port, topic, PARTITIONS)
+    places = [(partition, 0) for partition in range(PARTITIONS)]
+    gone = 0
+    for count in (0, *_tenfold(5, options.consumers_max)):
+        while gone < count:
+            connection = Connection(broker.port)
+            connection.call(encoding.session_frame(topic, range(PARTITIONS)))
+            connection.close()
+            gone += 1
+        yield _step(broker, topic, PARTITIONS, places, options.requests, f"{count:,}")
+
+
 DIMENSIONS: dict[str, Dimension] = {
     "partitions": partitions,
     "retained": retained,
     "connections": connections,
+    "consumers": consumers,
 }
 
 
@@ -189,6 +205,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--partitions-max", type=int, default=1000)
     parser.add_argument("--retained-max", type=_size, default=10**9, help="such as 10GB; default 1GB")
     parser.add_argument("--connections-max", type=int, default=1000)
+    parser.add_argument("--consumers-max", type=int, default=500)
     parser.add_argument("--work-dir", help="where data directories are created and removed")
     parser.add_argument("--ottla-command", help="another command instead of `ottla start …`; {port}, {dir}")
     return parser.parse_args()

@@ -29,6 +29,7 @@ from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla.metadata.records import Endpoint as RegisteredEndpoint
 from ottla.metadata.uuids import random_uuid
 from ottla.raft.metadata_log import check_metadata_is_there, open_metadata_log
+from ottla.replication.cold_reads import ColdReads
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.sessions import FetchSessions
 from ottla.runtime import Runtime
@@ -129,6 +130,7 @@ class Node:
             fetch_sessions=FetchSessions(
                 runtime.clock, runtime.random, config.integer("max.incremental.fetch.session.cache.slots")
             ),
+            cold_reads=ColdReads(runtime, self._core),
             controller=controller,
             producer_ids=producer_ids,
             groups=groups,

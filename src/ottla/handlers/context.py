@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ottla.coordinator.producer_ids import ProducerIds
     from ottla.coordinator.runtime import GroupCoordinator
     from ottla.coordinator.transactions.coordinator import TransactionCoordinator
+    from ottla.replication.cold_reads import ColdReads
     from ottla.replication.manager import ReplicaManager
     from ottla.replication.sessions import FetchSessions
     from ottla.runtime import Runtime
@@ -27,6 +28,7 @@ class Broker:
     cluster_id: str
     replicas: ReplicaManager
     fetch_sessions: FetchSessions
+    cold_reads: ColdReads
     controller: Controller
     producer_ids: ProducerIds
     groups: GroupCoordinator

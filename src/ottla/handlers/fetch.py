@@ -4,6 +4,9 @@ With a session (version 7 on) a client names only what changed, and gets only wh
 `replication.sessions`. Limits as Kafka's: at most max_bytes in all and partition max_bytes each, except that
 the first batch found is returned whole, so that a consumer always gets on.
 
+What only the disk has is brought into memory first, away from the event loop. Meanwhile other partitions are
+answered for, and this one is as if it had nothing yet; there is no empty answer for want of it.
+
 Who reads committed records alone gets everything up to the last stable offset, aborted records too, with a
 list of the aborted transactions to skip: batches are never taken apart here.
 """
@@ -16,6 +19,7 @@ import logging
 from ottla.handlers.context import Broker
 from ottla.handlers.registry import handles
 from ottla.handlers.reply import PendingReply
+from ottla.log.types import NotInMemory
 from ottla.replication.partition import Partition
 from ottla.replication.sessions import SESSIONLESS, FetchEntry, FetchSession, FetchSet
 from ottla.runtime.disk import ReadableBuffer
@@ -27,6 +31,9 @@ from ottla.wire.fetch import FetchedPartition, FetchRequest
 log = logging.getLogger(__name__)
 
 INITIAL_EPOCH = 0
+# What was loaded so often and still is not in memory is read all the same: memory is short, and nobody must
+# wait for ever.
+LOADS_MAX = 16
 _OFFSET_OUT_OF_RANGE = ErrorCode.offset_out_of_range.value
 _STORAGE_ERROR = ErrorCode.kafka_storage_error.value
 
@@ -38,13 +45,14 @@ def fetch(broker: Broker, version: int, frame: memoryview, at: int) -> list[Read
     request = codec.parse(frame, at, version)
     request.max_bytes = min(request.max_bytes, broker.config.integer("fetch.max.bytes"))
     # Who asks for more than fits into an answer would wait in vain.
-    request.min_bytes = min(request.min_bytes, request.max_bytes)
+    if request.min_bytes > request.max_bytes:  # noqa: PLR1730 - half the time of min()
+        request.min_bytes = request.max_bytes
     fetch_set = _fetch_set(broker, request, version)
     if isinstance(fetch_set, ErrorCode):
         return codec.encode(version, SESSIONLESS, [], fetch_set.value)
     attempt = _Attempt(broker, request, version, fetch_set)
     topics, enough = attempt.collect()
-    if enough or request.max_wait_ms <= 0:
+    if enough or (request.max_wait_ms <= 0 and not attempt.must_load):
         return attempt.encode(topics)
     return attempt.wait()
 
@@ -84,14 +92,32 @@ def _fetch_set(broker: Broker, request: FetchRequest, version: int) -> FetchSet 
 class _Attempt:
     """One request being answered: now, when enough bytes are there, or at its deadline."""
 
-    __slots__ = ("_broker", "_loop", "_reply", "_request", "_scheduled", "_set", "_timer", "_version")
+    __slots__ = (
+        "_broker",
+        "_loads",
+        "_loop",
+        "_missing",
+        "_overdue",
+        "_reply",
+        "_request",
+        "_scheduled",
+        "_set",
+        "_timer",
+        "_version",
+        "_waiting",
+        "must_load",
+    )
 
     def __init__(self, broker: Broker, request: FetchRequest, version: int, fetch_set: FetchSet) -> None:
         self._broker = broker
         self._request = request
         self._version = version
         self._set = fetch_set
-        self._scheduled = False
+        self._waiting = False
+        self._loads = 0
+        self._missing: list[NotInMemory] | None = None
+        self.must_load = False
+        """All there is to answer with has to be brought into memory first."""
 
     def collect(self) -> tuple[Topics, bool]:
         """(what to answer, whether that is worth answering before the deadline).
@@ -133,7 +159,12 @@ class _Attempt:
                 topics.append((entry.topic, rows))
                 last_topic = entry.topic
             rows.append(row)
-        return topics, failed or got >= request.min_bytes
+        self.must_load = False
+        if self._missing is not None:
+            self.must_load = not got and not failed
+            self._load(self._missing)
+            self._missing = None
+        return topics, failed or (got >= request.min_bytes and not self.must_load)
 
     def _read(self, entry: FetchEntry, room: int, *, min_one: bool) -> FetchedPartition:
         partition = entry.partition
@@ -154,19 +185,32 @@ class _Attempt:
             if entry.offset < upto:
                 if room > 0:
                     max_bytes = entry.max_bytes if entry.max_bytes < room else room
-                    records = partition.log.read(entry.offset, max_bytes, upto=upto, min_one=min_one)
+                    records = partition.log.read(
+                        entry.offset, max_bytes, upto=upto, min_one=min_one, wait=self._loads > LOADS_MAX
+                    )
                     if aborted is not None:
                         aborted = partition.log.aborted_in(entry.offset, records)
             elif entry.offset > partition.log.next_offset:
                 return FetchedPartition(entry.index, _OFFSET_OUT_OF_RANGE, -1, -1, -1, b"")
         except KafkaError as error:
             return FetchedPartition(entry.index, error.code.value, -1, -1, -1, b"")
+        except NotInMemory as missing:
+            self._missing = [*(self._missing or ()), missing]
         except OSError as error:
             topic = partition.topic_partition.topic
             log.error("cannot read %s-%d at offset %d: %s", topic, entry.index, entry.offset, error)
             return FetchedPartition(entry.index, _STORAGE_ERROR, -1, -1, -1, b"")
         start = partition.log.start_offset
         return FetchedPartition(entry.index, 0, high_watermark, stable, start, records, aborted)
+
+    def _load(self, missing: list[NotInMemory]) -> None:
+        for each in missing:
+            self._broker.cold_reads.load(each, self._loaded)
+
+    def _loaded(self) -> None:
+        self._loads += 1
+        if self._waiting:
+            self._schedule()
 
     def _resolve(self, entry: FetchEntry) -> Partition | None:
         """A topic that was unknown, or deleted, may exist by now."""
@@ -195,10 +239,13 @@ class _Attempt:
 
     def wait(self) -> PendingReply:
         self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(self._request.max_wait_ms / 1000, self._finish)
+        self._timer = self._loop.call_later(max(self._request.max_wait_ms, 0) / 1000, self._finish)
         self._set.watch()
         self._set.on_ready = self._schedule
-        self._reply = PendingReply(self._stop, self._finish)
+        self._waiting = True
+        self._scheduled = False
+        self._overdue = False
+        self._reply = PendingReply(self._stop, self._answer_as_is)
         return self._reply
 
     def _schedule(self) -> None:
@@ -210,15 +257,19 @@ class _Attempt:
 
     def _try(self) -> None:
         self._scheduled = False
-        if self._set.on_ready is None:
+        if not self._waiting:
             return
         topics, enough = self.collect()
-        if enough:
+        if enough or (self._overdue and not self.must_load):
             self._answer(topics)
         else:
             self._set.watch()
 
     def _finish(self) -> None:
+        self._overdue = True
+        self._try()
+
+    def _answer_as_is(self) -> None:
         topics, _ = self.collect()
         self._answer(topics)
 
@@ -228,6 +279,7 @@ class _Attempt:
 
     def _stop(self) -> None:
         self._timer.cancel()
+        self._waiting = False
         self._set.on_ready = None
         if not isinstance(self._set, FetchSession):
             self._set.unwatch()

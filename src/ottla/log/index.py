@@ -81,6 +81,14 @@ class IndexFile:
                 view = self._view = file.view(0, self.count * self._entry.size)
         return view
 
+    def is_in_memory(self) -> bool:
+        """Whether looking something up will not wait for the disk."""
+        if self._view is None and self.count:
+            with contextlib.closing(self._disk.open(self.path)) as file:
+                self._view = file.view_nowait(0, self.count * self._entry.size)
+            return self._view is not None
+        return True
+
     def forget(self) -> None:
         """Give back the memory that lookups took."""
         self._view = None

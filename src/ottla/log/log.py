@@ -251,10 +251,13 @@ class PartitionLog(LogFiles):
 
     # Reading.
 
-    def read(self, offset: int, max_bytes: int, *, upto: int, min_one: bool = True) -> ReadableBuffer:
+    def read(
+        self, offset: int, max_bytes: int, *, upto: int, min_one: bool = True, wait: bool = True
+    ) -> ReadableBuffer:
         """Whole batches from the one that holds `offset`, of one segment, ending below `upto`.
 
-        Empty at the end. The first batch comes even if it alone exceeds `max_bytes`, with `min_one`.
+        Empty at the end. The first batch comes even if it alone exceeds `max_bytes`, with `min_one`. Without
+        `wait`, NotInMemory is raised where the disk would have to be waited for.
         """
         next_offset = self.next_offset
         if offset < self.start_offset or offset > next_offset:
@@ -268,15 +271,16 @@ class PartitionLog(LogFiles):
         segments = self.segments
         segment = segments.active
         if offset >= segment.base_offset:
-            return segment.read(offset, max_bytes, upto, next_offset, min_one)
+            return segment.read(offset, max_bytes, upto, next_offset, min_one, wait)
         for index in range(segments.floor(offset), len(segments)):
             segment = segments[index]
             end_offset = segments.end_of(index, next_offset)
             if segment is not segments.active:
                 self._open_segments.use(segment)
-            data = segment.read(max(offset, segment.base_offset), max_bytes, upto, end_offset, min_one)
+            first = max(offset, segment.base_offset)
+            data = segment.read(first, max_bytes, upto, end_offset, min_one, wait)
             # Compaction can leave nothing between an offset and the end of its segment.
-            if data or upto <= end_offset or segment.locate(offset) < segment.size:
+            if data or upto <= end_offset or segment.locate(offset, wait) < segment.size:
                 return data
         return b""
 

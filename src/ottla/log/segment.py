@@ -16,7 +16,7 @@ from ottla.log.names import (
     segment_path,
 )
 from ottla.log.txn_index import TransactionIndex
-from ottla.log.types import LogClosed, TopicPartition
+from ottla.log.types import LogClosed, NotInMemory, TopicPartition
 from ottla.log.walk import BadBatch, headers, position_of, whole_batches
 from ottla.records.batch import NO_TIMESTAMP
 from ottla.runtime.disk import Disk, File, ReadableBuffer
@@ -288,11 +288,14 @@ class Segment:
         self._largest_offset = self.base_offset + relative_offset
         self._largest_known = True
 
-    def locate(self, offset: int) -> int:
+    def locate(self, offset: int, wait: bool = True) -> int:
         """Position of the batch that holds `offset`, else of the next, else the end of the file."""
+        if not wait:
+            self._require_index()
         position = self.offsets.floor_offset(offset - self.base_offset)
+        read = self.file.read if wait else self._view_nowait
         try:
-            return position_of(self.file, self.size, offset, position, self.base_offset)
+            return position_of(read, self.size, offset, position, self.base_offset)
         except BadBatch as error:
             raise self.corrupt(offset, error) from error
 
@@ -306,48 +309,72 @@ class Segment:
 
     # Reading.
 
-    def read(self, offset: int, bytes_max: int, upto: int, end_offset: int, min_one: bool) -> ReadableBuffer:
-        """Whole batches from the one that holds `offset`, all below `upto`. The segment has `end_offset`."""
+    def read(
+        self, offset: int, bytes_max: int, upto: int, end_offset: int, min_one: bool, wait: bool = True
+    ) -> ReadableBuffer:
+        """Whole batches from the one that holds `offset`, all below `upto`. The segment has `end_offset`.
+
+        Without `wait`, NotInMemory is raised where the disk would have to be waited for.
+        """
         position = self._ends.get(offset, -1)
         if position < 0:
-            position = self.locate(offset)
+            position = self.locate(offset, wait)
         if upto >= end_offset:
             upto = end_offset
             limit = self.size
         else:
             limit = self._ends.get(upto, -1)
             if limit < 0:
-                limit = self.locate(upto)
+                limit = self.locate(upto, wait)
                 self.remember(upto, limit)
         length = limit - position
         if length <= 0:
             return b""
         if length > bytes_max:
-            return self._read_part(offset, position, bytes_max, limit, min_one)
+            return self._read_part(offset, position, bytes_max, limit, min_one, wait)
         self.remember(upto, limit)
-        file = self._file
-        return (self.file if file is None else file).view(position, length)
+        return self.file.view(position, length) if wait else self._view_nowait(position, length)
 
     def _read_part(
-        self, offset: int, position: int, bytes_max: int, limit: int, min_one: bool
+        self, offset: int, position: int, bytes_max: int, limit: int, min_one: bool, wait: bool
     ) -> ReadableBuffer:
+        if not wait:
+            self._require_index()
         cut = self.offsets.floor_position(position + bytes_max)
         if cut > position:
             length = cut - position
             # A few bytes more tell with which offset the next read will come.
-            view = memoryview(self.file.view(position, length + _BASE_OFFSET.size))
+            view = memoryview(self._view(position, length + _BASE_OFFSET.size, wait))
             (next_offset,) = _BASE_OFFSET.unpack_from(view, length)
             if next_offset > offset:
                 self.remember(next_offset, cut)
             return view[:length]
+        read = self.file.read if wait else self._view_nowait
         try:
-            cut, next_offset = whole_batches(self.file, position, limit, bytes_max, min_one=min_one)
+            cut, next_offset = whole_batches(read, position, limit, bytes_max, min_one=min_one)
         except BadBatch as error:
             raise self.corrupt(offset, error) from error
         if cut == position:
             return b""
         self.remember(next_offset, cut)
-        return self.file.view(position, cut - position)
+        return self._view(position, cut - position, wait)
+
+    def _view(self, position: int, length: int, wait: bool) -> ReadableBuffer:
+        return self.file.view(position, length) if wait else self._view_nowait(position, length)
+
+    def _view_nowait(self, position: int, length: int) -> ReadableBuffer:
+        file = self._file
+        if file is None:
+            file = self.file
+        data = file.view_nowait(position, length)
+        if data is None:
+            raise NotInMemory(self.path, position, length)
+        return data
+
+    def _require_index(self) -> None:
+        index = self.offsets.file
+        if not index.is_in_memory():
+            raise NotInMemory(index.path, 0, index.count * OFFSET_ENTRY.size)
 
     def remember(self, offset: int, position: int) -> None:
         """Where a reader will go on that comes with this offset."""

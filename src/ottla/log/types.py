@@ -50,3 +50,13 @@ class LogClosed(UnknownTopicOrPartition):
 
 class UnexpectedOffset(ValueError):
     """A replicated batch does not continue the log: whoever replicates has lost track."""
+
+
+class NotInMemory(Exception):
+    """What was to be read is on disk alone, and the reader must not wait for it."""
+
+    def __init__(self, path: str, position: int, length: int) -> None:
+        super().__init__(f"{path}: {length} bytes at {position}")
+        self.path = path
+        self.position = position
+        self.length = length

@@ -7,7 +7,8 @@ header that cannot be one. `checked_batches` also checks the CRC of everything i
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 from crc32c import crc32c
 
@@ -19,7 +20,7 @@ from ottla.records.batch import (
     BatchHeader,
     read_header,
 )
-from ottla.runtime.disk import File
+from ottla.runtime.disk import File, ReadableBuffer
 
 # base offset, batch length, magic, last offset delta
 _STEP = struct.Struct(">qi4xb6xi")
@@ -28,6 +29,9 @@ _LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
 # Covers the distance between two index entries with small batches; large ones are stepped over unread.
 _CHUNK_BYTES = 8 * 1024
 _CHECKED_CHUNK_BYTES = 1024 * 1024
+
+Read: TypeAlias = Callable[[int, int], ReadableBuffer]
+"""So many bytes of the file at a position; fewer at its end."""
 
 
 class BadBatch(ValueError):
@@ -39,14 +43,14 @@ class BadBatch(ValueError):
         self.reason = reason
 
 
-def position_of(file: File, size: int, offset: int, position: int, base_offset: int) -> int:
+def position_of(read: Read, size: int, offset: int, position: int, base_offset: int) -> int:
     """Start of the first batch, from the one at `position` on, that ends at or after `offset`; else `size`.
 
     `base_offset` is the least that the first batch may have. Raises BadBatch.
     """
     unpack = _STEP.unpack_from
     while position < size:
-        chunk = file.read(position, _CHUNK_BYTES)
+        chunk = read(position, _CHUNK_BYTES)
         at, end = 0, len(chunk) - _STEP.size
         while at <= end:
             base, length, magic, delta = unpack(chunk, at)
@@ -64,7 +68,7 @@ def position_of(file: File, size: int, offset: int, position: int, base_offset: 
     return size
 
 
-def whole_batches(file: File, position: int, limit: int, bytes_max: int, *, min_one: bool) -> tuple[int, int]:
+def whole_batches(read: Read, position: int, limit: int, bytes_max: int, *, min_one: bool) -> tuple[int, int]:
     """How far batches from `position` on fit into `bytes_max`: (where they end, offset after the last).
 
     The first counts even if it does not fit, with `min_one`. `limit` is where a batch is known to end.
@@ -73,7 +77,7 @@ def whole_batches(file: File, position: int, limit: int, bytes_max: int, *, min_
     unpack = _STEP.unpack_from
     start, next_offset = position, -1
     while position < limit:
-        chunk = file.read(position, min(limit - position, _CHUNK_BYTES))
+        chunk = read(position, min(limit - position, _CHUNK_BYTES))
         at, end = 0, len(chunk) - _STEP.size
         while at <= end:
             base, length, magic, delta = unpack(chunk, at)

@@ -10,11 +10,17 @@ import shutil
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
+from ottla.runtime.page_cache import address_of, is_in_memory, read_nowait
+
 ReadableBuffer: TypeAlias = bytes | bytearray | memoryview
 
 # Below this a copy out of the page cache is cheaper than faulting fresh mmap pages in.
 MMAP_BYTES_MIN = 64 * 1024
 IOV_MAX = 1024
+# Of what is brought into memory, in one call; a large one would hold memory for nothing.
+LOAD_CHUNK_BYTES = 256 * 1024
+# Whoever reads what is not in memory mostly reads on. The kernel fetches so much more meanwhile.
+READ_AHEAD_BYTES = 8 * 1024 * 1024
 
 
 class DiskLocked(OSError):
@@ -35,6 +41,14 @@ class File(Protocol):
 
     def view(self, position: int, length: int) -> ReadableBuffer:
         """The same bytes, for sending: large ranges are mapped, not copied."""
+        ...
+
+    def view_nowait(self, position: int, length: int) -> ReadableBuffer | None:
+        """The same, but None where that would wait for the medium: `load` it first, in another thread."""
+        ...
+
+    def load(self, position: int, length: int) -> None:
+        """Block until these bytes are in memory. Safe to call from another thread."""
         ...
 
     def truncate(self, size: int) -> None: ...
@@ -85,13 +99,14 @@ class Disk(Protocol):
 
 
 class PosixFile:
-    __slots__ = ("_fd", "_map", "path", "size")
+    __slots__ = ("_fd", "_map", "_map_address", "path", "size")
 
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
         self._fd = fd
         self.size = os.fstat(fd).st_size
         self._map: memoryview | None = None
+        self._map_address = 0
 
     def append(self, buffers: Sequence[ReadableBuffer]) -> None:
         expected = 0
@@ -130,8 +145,29 @@ class PosixFile:
         mapped = self._map
         if mapped is None or len(mapped) < end:
             # Views already handed out keep the old mapping alive until they are sent.
-            mapped = self._map = memoryview(mmap.mmap(self._fd, self.size, prot=mmap.PROT_READ))
+            pages = mmap.mmap(self._fd, self.size, prot=mmap.PROT_READ)
+            self._map_address = address_of(pages)
+            mapped = self._map = memoryview(pages)
         return mapped[position:end]
+
+    def view_nowait(self, position: int, length: int) -> ReadableBuffer | None:
+        if length > self.size - position:  # noqa: PLR1730 - half the time of min()
+            length = self.size - position
+        if length < MMAP_BYTES_MIN:
+            return read_nowait(self._fd, length, position)
+        view = self.view(position, length)
+        return view if is_in_memory(self._map_address + position, length) else None
+
+    def load(self, position: int, length: int) -> None:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, position, length + READ_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
+        end = min(position + length, self.size)
+        while position < end:
+            # Read, not touched through a mapping: threads that wait for a page stop all others of Python.
+            got = len(os.pread(self._fd, min(LOAD_CHUNK_BYTES, end - position), position))
+            if not got:
+                return
+            position += got
 
     def truncate(self, size: int) -> None:
         self._map = None

@@ -64,10 +64,17 @@ class SimFile:
 
     def read(self, position: int, length: int) -> bytes:
         self._begin("read")
+        self._inode.in_memory = True
         return bytes(self._inode.content[position : position + length])
 
     def view(self, position: int, length: int) -> ReadableBuffer:
         return self.read(position, length)
+
+    def view_nowait(self, position: int, length: int) -> ReadableBuffer | None:
+        return self.read(position, length) if self._inode.in_memory else None
+
+    def load(self, position: int, length: int) -> None:
+        self.read(position, length)
 
     def truncate(self, size: int) -> None:
         self._begin("truncate")
@@ -146,6 +153,10 @@ class SimDisk:
 
     def heal(self) -> None:
         self._errors.clear()
+
+    def evict(self, path: str) -> None:
+        """The machine needs its memory for other things: the file is on the medium alone."""
+        self._file(path).in_memory = False
 
     def corrupt(self, path: str, position: int) -> None:
         """Flip one bit of a file, as the medium does with age."""

@@ -29,10 +29,12 @@ ALL_TAIL_FAULTS = tuple(TailFault)
 
 
 class Inode:
-    __slots__ = ("content", "stable", "truncated")
+    __slots__ = ("content", "in_memory", "stable", "truncated")
 
     def __init__(self, content: bytes = b"") -> None:
         self.content = bytearray(content)
+        self.in_memory = True
+        """Whether reading it needs no medium; a power cut, and pressure on memory, take it out of there."""
         self.stable = 0
         """So many first bytes are the same on the medium."""
         self.truncated = b""
@@ -55,6 +57,7 @@ class Inode:
             self.content[self.stable :] = self.truncated
         else:
             self.content[self.stable :] = _after_power_loss(self.content[self.stable :], chance, fault)
+        self.in_memory = False
         self.sync()
 
 

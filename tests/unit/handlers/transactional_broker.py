@@ -22,6 +22,7 @@ from ottla.handlers.reply import PendingReply
 from ottla.log.recovery import open_log
 from ottla.log.types import TopicPartition
 from ottla.records.records import Record, encode_batch
+from ottla.replication.cold_reads import ColdReads
 from ottla.replication.partition import Partition
 from ottla.replication.recompression import Recompressions
 from ottla.replication.sessions import FetchSessions
@@ -129,12 +130,14 @@ class FakeGroups:
 class TransactionalBroker:
     def __init__(self, **properties: str) -> None:
         config = {key.replace("_", "."): value for key, value in properties.items()}
-        runtime = Runtime(StandingClock(), SimDisk(), AsyncioNetwork(), random.Random(3), ThreadOffload())
+        self.disk = SimDisk()
+        runtime = Runtime(StandingClock(), self.disk, AsyncioNetwork(), random.Random(3), ThreadOffload())
         self.coordinator: Any = FakeCoordinator()
         self.groups: Any = FakeGroups()
         self.replicas: Any = Replicas(runtime, ["a", "__consumer_offsets"])
         self.failures: list[BaseException] = []
         nothing: Any = None
+        tasks = TaskScope("test", lambda _, error: self.failures.append(error))
         self.broker = Broker(
             runtime=runtime,
             config=BrokerConfig.from_properties({"node.id": "1", **config}),
@@ -142,11 +145,12 @@ class TransactionalBroker:
             cluster_id="c",
             replicas=self.replicas,
             fetch_sessions=FetchSessions(runtime.clock, runtime.random, 10),
+            cold_reads=ColdReads(runtime, tasks),
             controller=nothing,
             producer_ids=nothing,
             groups=self.groups,
             transactions=self.coordinator,
-            tasks=TaskScope("test", lambda _, error: self.failures.append(error)),
+            tasks=tasks,
         )
 
     def partition(self, index: int = 0) -> Partition:

@@ -102,9 +102,9 @@ def test_sequential_readers_need_no_search(monkeypatch: pytest.MonkeyPatch) -> N
 
     locate = Segment.locate
 
-    def counting(self: Segment, offset: int) -> int:
+    def counting(self: Segment, offset: int, wait: bool = True) -> int:
         searches.append(offset)
-        return locate(self, offset)
+        return locate(self, offset, wait)
 
     monkeypatch.setattr(Segment, "locate", counting)
     assert len(read_all(log, max_bytes=10_000)) == 1000

@@ -152,3 +152,26 @@ def test_directories(directory: str) -> None:
     disk.remove_tree(f"{directory}/moved")
     disk.remove_tree(f"{directory}/moved")
     assert disk.list_dir(directory) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="only Linux says what is in memory")
+@pytest.mark.parametrize("length", [100, MMAP_BYTES_MIN - 1, MMAP_BYTES_MIN, 5 << 20])
+def test_what_only_the_medium_has_is_loaded_before_it_is_viewed(directory: str, length: int) -> None:
+    content = os.urandom(6 << 20)
+    disk = PosixDisk()
+    file = disk.open(f"{directory}/f", create=True)
+    file.append([content])
+    position = 12_345
+    expected = content[position : position + length]
+    assert file.view_nowait(position, length) == expected
+    file.sync()
+    file.close()
+    with open(f"{directory}/f", "rb") as handle:
+        os.posix_fadvise(handle.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    file = disk.open(f"{directory}/f")
+    if file.view_nowait(position, length) is not None:
+        pytest.skip("this file system keeps its files in memory")
+    file.load(position, length)
+    assert file.view_nowait(position, length) == expected
+    assert bytes(file.view_nowait(len(content) - 10, 100) or b"") in (b"", content[-10:])
+    file.close()
