@@ -169,7 +169,7 @@ class BrokerConfig:
     def describe(self, names: Collection[str] | None = None) -> list[ConfigEntry]:
         """This broker's settings, all of them or those named; unknown names are left out, as Kafka does."""
         known = [
-            describe_key(key, self._values[name], self._own(name), read_only=key.dynamic == "read-only")
+            describe_key(key, self._values[name], self.synonyms(name), read_only=key.dynamic == "read-only")
             for name, key in BROKER_KEYS.items()
             if (names is None or name in names) and (not key.internal or self._is_set(name))
         ]
@@ -201,7 +201,11 @@ class BrokerConfig:
         ]
 
     def synonyms(self, name: str) -> tuple[ConfigSynonym, ...]:
-        """Every place the setting called `name` could come from, the one it does come from first."""
+        """The places that the setting called `name` could come from, the one it does come from first.
+
+        Those before the first mention of `name` itself are left out, as Kafka does: with nothing but the
+        default of `log.retention.hours`, there are none for `log.retention.ms`.
+        """
         chain = _CHAINS.get(name, (name,))
         found = [
             ConfigSynonym(other, _shown(BROKER_KEYS[other], layer[other]), source)
@@ -214,13 +218,8 @@ class BrokerConfig:
             if key.default is not None:
                 text = key.format(key.default) or ""
                 found.append(ConfigSynonym(other, _shown(key, text), ConfigSource.DEFAULT))
-        return tuple(found)
-
-    def _own(self, name: str) -> tuple[ConfigSynonym, ...]:
-        """The synonyms that matter to a broker key itself: those from its own first mention on."""
-        found = self.synonyms(name)
         own = (index for index, synonym in enumerate(found) if synonym.name == name)
-        return found[next(own, len(found)) :]
+        return tuple(found[next(own, len(found)) :])
 
     def _is_set(self, name: str) -> bool:
         return any(name in layer for _, layer in self._layers)

@@ -249,8 +249,9 @@ def _check_broker(
             raise BrokerIdNotRegistered(f"No node with id {broker_id} found.")
     default = image.config(ResourceType.BROKER, "")
     try:
-        # Only what is new: the rest may come from another version, and is kept.
-        changed = {key: value for key, value in values.items() if key in touched}
+        # Only what is new: the rest may come from another version, and is kept. So are keys that nobody
+        # knows, as in Kafka, where they are meant for plugins.
+        changed = {key: value for key, value in values.items() if key in touched and key in BROKER_KEYS}
         validate_broker(changed, per_broker=bool(name))
         if name:
             config.with_dynamic(default, values)

@@ -1,4 +1,4 @@
-"""UpdateFeatures, versions 1 and 2: levels of features are raised or lowered, all of a request or none.
+"""UpdateFeatures, versions 0 to 2: levels of features are raised or lowered, all of a request or none.
 
 v1 upgrade type instead of a flag that allows downgrades, validation only (KIP-778) · v2 one error for the
 whole request instead of one per feature
@@ -37,6 +37,7 @@ async def update_features(
     except KafkaError as refused:
         error = refused
     if context.version < 2:
+        # Version 0 has the same answer.
         return _by_feature(updates, error)
     message = error_message(error)
     return UpdateFeaturesResponse(

@@ -12,6 +12,8 @@ CreatePartitions: v2 flexible · v3 quota error code
 
 from __future__ import annotations
 
+import logging
+
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
 from kio.schema.create_partitions.v3.response import CreatePartitionsResponse, CreatePartitionsTopicResult
 from kio.schema.create_topics.v7.request import CreateTopicsRequest
@@ -32,8 +34,11 @@ from ottla.handlers.deadline import within
 from ottla.handlers.outcome import error_code, error_message
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.metadata.internal_topics import INTERNAL_TOPICS
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidRequest, KafkaError, TopicDeletionDisabled
+
+log = logging.getLogger(__name__)
 
 FIRST_WITH_DELETION_DISABLED = 3
 
@@ -103,6 +108,7 @@ async def delete_topics(
         outcomes = await within(request.timeout, broker.controller.delete_topics(topics))
     except KafkaError as error:
         outcomes = [TopicOutcome(topic.name, topic.topic_id, error) for topic in topics]
+    _tell_of_internal_topics(context, outcomes)
     return DeleteTopicsResponse(
         throttle_time=NOT_THROTTLED,
         responses=tuple(
@@ -115,6 +121,18 @@ async def delete_topics(
             for outcome in outcomes
         ),
     )
+
+
+def _tell_of_internal_topics(context: RequestContext, outcomes: list[TopicOutcome]) -> None:
+    """Committed offsets or the state of transactions go with them: whoever misses those looks here."""
+    for outcome in outcomes:
+        if outcome.error is None and outcome.name in INTERNAL_TOPICS:
+            log.warning(
+                "internal topic %s was deleted by client %s at %s",
+                outcome.name,
+                context.client_id or "(without an id)",
+                context.client_address,
+            )
 
 
 def _check_deletion_enabled(broker: Broker, version: int) -> None:

@@ -130,7 +130,23 @@ def test_description_names_where_a_value_comes_from() -> None:
         ("log.segment.bytes", ConfigSource.DEFAULT),
     ]
     retention = entries["retention.ms"]
-    assert (retention.value, retention.source) == ("7200000", ConfigSource.STATIC)
+    assert (retention.value, retention.source) == ("7200000", ConfigSource.DEFAULT)
+    assert retention.synonyms == ()
     assert entries["max.message.bytes"].source == ConfigSource.CLUSTER_DEFAULT
     assert entries["preallocate"].source == ConfigSource.DEFAULT
     assert [entry.name for entry in describe_topic(broker, {}, {"preallocate", "x"})] == ["preallocate"]
+
+
+def test_synonyms_begin_with_the_key_that_a_topic_setting_is_named_after() -> None:
+    """As Kafka: where only a secondary key (log.retention.hours) is there, none is listed."""
+    properties = {"log.retention.hours": "2", "log.retention.ms": "5"}
+    broker = BrokerConfig.from_properties(properties)
+    [retention] = describe_topic(broker, {}, {"retention.ms"})
+    assert [(synonym.name, synonym.source) for synonym in retention.synonyms] == [
+        ("log.retention.ms", ConfigSource.STATIC),
+        ("log.retention.hours", ConfigSource.STATIC),
+        ("log.retention.hours", ConfigSource.DEFAULT),
+    ]
+    for name in ("retention.ms", "segment.ms", "segment.jitter.ms"):
+        [entry] = describe_topic(BrokerConfig.from_properties({}), {}, {name})
+        assert (entry.synonyms, entry.source) == ((), ConfigSource.DEFAULT)

@@ -70,8 +70,6 @@ def test_describe_some_keys_with_everything() -> None:
     [retention] = result.configs
     assert [(s.name, s.value, s.source) for s in retention.synonyms] == [
         ("retention.ms", "1000", ConfigSource.TOPIC),
-        ("log.retention.hours", "2", ConfigSource.STATIC),
-        ("log.retention.hours", "168", ConfigSource.DEFAULT),
     ]
     assert retention.documentation
 

@@ -17,6 +17,7 @@ _MODULES = {
     ApiKey.ADD_PARTITIONS_TO_TXN: "add_partitions_to_txn",
     ApiKey.METADATA: "metadata",
     ApiKey.DELETE_TOPICS: "delete_topics",
+    ApiKey.UPDATE_FEATURES: "update_features",
 }
 
 # Requests whose older versions have another shape altogether: the handler gets them as they were sent.
