@@ -9,7 +9,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli.errors import ToolError
+from ottla.cli.framework.errors import ToolError
 
 if TYPE_CHECKING:
     from ottla.streams import Topology

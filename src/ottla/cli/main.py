@@ -11,8 +11,9 @@ import sys
 from collections.abc import Sequence
 
 from ottla import __version__
-from ottla.cli import catalogue, start, stop
-from ottla.cli.mistyped import Parser, did_you_mean
+from ottla.cli.broker import start, stop
+from ottla.cli.framework import catalogue
+from ottla.cli.framework.mistyped import Parser, did_you_mean
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     name = given[0].removeprefix("kafka-").removesuffix(".sh") if given else ""
     if name in catalogue.NAMES:
-        from ottla.cli.run import run_tool
+        from ottla.cli.framework.run import run_tool
 
         return run_tool(name, given[1:], f"ottla {name}")
     if name and not name.startswith("-") and name not in catalogue.OUTSIDE:
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def kafka_tool() -> int:
     """What `kafka-topics` and `kafka-topics.sh` run: the tool is the one this process was started as."""
-    from ottla.cli.run import run_tool
+    from ottla.cli.framework.run import run_tool
 
     _own_the_process()
     prog = os.path.basename(sys.argv[0])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kafka_cluster import CLASSES, Cluster, normal
 
-from ottla.cli import catalogue
+from ottla.cli.framework import catalogue
 
 pytestmark = [pytest.mark.maven, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ottla.cli.admin import Admin
-from ottla.cli.errors import Refused
+from ottla.cli.cluster.admin import Admin
+from ottla.cli.framework.errors import Refused
 from ottla.testing import InProcessBroker
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode

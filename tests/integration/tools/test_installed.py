@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli import catalogue
+from ottla.cli.framework import catalogue
 
 BIN = Path(sys.executable).parent
 SERVER_PROPERTIES = """\

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli import catalogue
+from ottla.cli.framework import catalogue
 from ottla.testing import BrokerProcess
 
 BIN = Path(sys.executable).parent

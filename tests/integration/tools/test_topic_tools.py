@@ -129,7 +129,7 @@ def test_an_unreachable_broker_is_named_within_its_time_out(tool: Any, tmp_path:
 def test_a_dead_broker_is_told_of_while_waiting_for_it(
     tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.cli.admin._TELL_AFTER_S", 0.2)
+    monkeypatch.setattr("ottla.cli.cluster.admin._TELL_AFTER_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         settings = tmp_path / "client.properties"

@@ -114,7 +114,7 @@ def test_transactions_are_printed_and_dumped(tool: Any, tmp_path: Path) -> None:
 
 def stable_end(tool: Any, broker: InProcessBroker, topic: str) -> int:
     """Up to where those read who want committed records only."""
-    from ottla.cli.admin import Admin
+    from ottla.cli.cluster.admin import Admin
     from ottla.client.admin.topics import offsets_or_fail
     from ottla.client.cluster import LATEST
 

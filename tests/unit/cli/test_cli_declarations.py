@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli import catalogue, reference
+from ottla.cli.framework import catalogue, reference
+from ottla.cli.framework.tool import parse
 from ottla.cli.main import main
-from ottla.cli.tool import parse
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_reference_pages_are_current() -> None:
-    """If this fails: python -m ottla.cli.reference docs/reference/tools"""
+    """If this fails: python -m ottla.cli.framework.reference docs/reference/tools"""
     directory = ROOT / "docs/reference/tools"
     pages = reference.pages()
     assert {path.name for path in directory.iterdir()} == set(pages)

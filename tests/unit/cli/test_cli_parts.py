@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli.admin import check_addresses
-from ottla.cli.clients import translated
-from ottla.cli.errors import ToolError
-from ottla.cli.lines import LineReader, LineRecord
-from ottla.cli.name_patterns import matching
-from ottla.cli.offset_reset import parse_datetime, parse_duration_ms
-from ottla.cli.properties import pairs
-from ottla.cli.releases import level_of, level_text
+from ottla.cli.cluster.admin import check_addresses
+from ottla.cli.cluster.clients import translated
+from ottla.cli.cluster.lines import LineReader, LineRecord
+from ottla.cli.cluster.name_patterns import matching
+from ottla.cli.cluster.offset_reset import parse_datetime, parse_duration_ms
+from ottla.cli.files.releases import level_of, level_text
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.properties import pairs
 
 
 def test_lines_become_records() -> None:

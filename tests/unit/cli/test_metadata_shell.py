@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from ottla.cli.errors import ToolError
-from ottla.cli.metadata_source import MetadataSource
-from ottla.cli.metadata_tree import Directory, root
-from ottla.cli.shell_commands import Shell, completions, execute, glob_expression
+from ottla.cli.files.metadata_source import MetadataSource
+from ottla.cli.files.metadata_tree import Directory, root
+from ottla.cli.files.shell_commands import Shell, completions, execute, glob_expression
+from ottla.cli.framework.errors import ToolError
 from ottla.metadata.foreign_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli import catalogue
+from ottla.cli.framework import catalogue
 from ottla.cli.main import main
 
 

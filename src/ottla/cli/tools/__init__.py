@@ -1,1 +1,1 @@
-"""One module per tool, each with its declaration in `TOOL`; `ottla.cli.catalogue` lists them."""
+"""One module per tool, each with its declaration in `TOOL`; `ottla.cli.framework.catalogue` lists them."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ottla.cli.output import Table, show
-from ottla.cli.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Tool
+from ottla.cli.framework.output import Table, show
+from ottla.cli.framework.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Tool
 
 if TYPE_CHECKING:
-    from ottla.cli.admin import Admin
+    from ottla.cli.cluster.admin import Admin
 
 # Votes, snapshots, registrations and the like: what brokers and controllers ask of each other.
 _BETWEEN_NODES = {52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}
 
 
 def run(given: argparse.Namespace) -> int:
-    from ottla.cli.admin import cluster
+    from ottla.cli.cluster.admin import cluster
 
     with cluster(given) as admin:
         show_versions(given, admin)

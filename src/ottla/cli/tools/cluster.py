@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from ottla.cli.errors import Refused, ToolError
-from ottla.cli.output import Table, columns, show
-from ottla.cli.tool import COMMAND_CONFIG, EITHER_CONTROLLER, EITHER_SERVER, Command, Option, Tool
+from ottla.cli.framework.errors import Refused, ToolError
+from ottla.cli.framework.output import Table, columns, show
+from ottla.cli.framework.tool import COMMAND_CONFIG, EITHER_CONTROLLER, EITHER_SERVER, Command, Option, Tool
 
 _BROKERS = 1
 _CONTROLLERS = 2
 
 
 def run(given: argparse.Namespace) -> int:
-    from ottla.cli.admin import cluster
+    from ottla.cli.cluster.admin import cluster
     from ottla.wire.api import ApiKey
     from ottla.wire.errors import ErrorCode
 

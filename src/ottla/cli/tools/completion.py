@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from ottla.cli import catalogue
-from ottla.cli.tool import Argument, Option, Tool
+from ottla.cli.framework import catalogue
+from ottla.cli.framework.tool import Argument, Option, Tool
 
 _BASH = """\
 _ottla() {{

@@ -6,14 +6,14 @@ import argparse
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.cli import properties
-from ottla.cli.errors import ToolError
-from ottla.cli.output import Table, show
-from ottla.cli.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
+from ottla.cli.framework import properties
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.output import Table, show
+from ottla.cli.framework.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
 
 if TYPE_CHECKING:
-    from ottla.cli.admin import Admin
-    from ottla.cli.resource_configs import Setting
+    from ottla.cli.cluster.admin import Admin
+    from ottla.cli.cluster.resource_configs import Setting
 
 
 class _Kind(NamedTuple):
@@ -52,7 +52,7 @@ _OUTSIDE_BRACKETS = r"(?=[^\]]*(?:\[|$))"
 
 
 def run(given: argparse.Namespace) -> int:
-    from ottla.cli.admin import cluster
+    from ottla.cli.cluster.admin import cluster
 
     if given.describe == given.alter:
         raise ToolError("Command must include exactly one action: --describe, --alter")
@@ -125,8 +125,8 @@ def _check_entity(kind: str, name: str | None) -> None:
 def _describe_clients(
     given: argparse.Namespace, admin: Admin, entities: list[tuple[str, str | None]]
 ) -> None:
-    from ottla.cli import client_configs
-    from ottla.cli.java_text import double
+    from ottla.cli.cluster import client_configs
+    from ottla.cli.files.java_text import double
 
     lines: list[str] = []
     data: list[dict[str, Any]] = []
@@ -151,7 +151,7 @@ def _alter_clients(
     added: dict[str, str],
     deleted: list[str],
 ) -> None:
-    from ottla.cli import client_configs
+    from ottla.cli.cluster import client_configs
 
     kind, name = entities[0]
     named = {*added, *deleted}
@@ -180,7 +180,7 @@ def _alter_clients(
 
 
 def _describe(given: argparse.Namespace, admin: Admin, kind: str, name: str | None) -> None:
-    from ottla.cli import resource_configs
+    from ottla.cli.cluster import resource_configs
 
     present = _names(admin, kind)
     if name is not None and name not in present and not given.all:
@@ -208,7 +208,7 @@ def _describe(given: argparse.Namespace, admin: Admin, kind: str, name: str | No
 
 
 def _names(admin: Admin, kind: str) -> list[str]:
-    from ottla.cli import resource_configs
+    from ottla.cli.cluster import resource_configs
     from ottla.client.admin.topics import list_topics
     from ottla.wire.api import ApiKey
 
@@ -236,7 +236,7 @@ def _title(kind: str, entity: str, *, everything: bool) -> str:
 
 
 def _line(setting: Setting) -> str:
-    from ottla.cli.resource_configs import SOURCES
+    from ottla.cli.cluster.resource_configs import SOURCES
 
     synonyms = ", ".join(
         f"{SOURCES[synonym.source]}:{synonym.name}={_text(synonym.value)}" for synonym in setting.synonyms
@@ -246,7 +246,7 @@ def _line(setting: Setting) -> str:
 
 
 def _row(setting: Setting) -> tuple[str, str, str]:
-    from ottla.cli.resource_configs import SOURCES
+    from ottla.cli.cluster.resource_configs import SOURCES
 
     return setting.name, _text(setting.value), SOURCES[setting.source].lower()
 
@@ -258,7 +258,7 @@ def _text(value: str | None) -> str:
 def _alter(
     given: argparse.Namespace, admin: Admin, kind: str, name: str, added: dict[str, str], deleted: list[str]
 ) -> None:
-    from ottla.cli import resource_configs
+    from ottla.cli.cluster import resource_configs
 
     node = int(name) if kind in {"brokers", "broker-loggers"} and name else None
     resource_configs.alter(admin, _KINDS[kind].resource, name, added, deleted, node=node)

@@ -9,24 +9,24 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli import properties
-from ottla.cli.errors import ToolError
-from ottla.cli.output import warn
-from ottla.cli.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
+from ottla.cli.framework import properties
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.output import warn
+from ottla.cli.framework.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-    from ottla.cli.admin import Admin
+    from ottla.cli.cluster.admin import Admin
 
 _BATCH_MAX = 500
 _POLL_SECONDS = 0.2
 
 
 def run(given: argparse.Namespace) -> int:
-    from ottla.cli import clients
-    from ottla.cli.admin import cluster
-    from ottla.cli.formatters import formatter
+    from ottla.cli.cluster import clients
+    from ottla.cli.cluster.admin import cluster
+    from ottla.cli.cluster.formatters import formatter
 
     _check(given)
     settings = _settings(given)
@@ -60,7 +60,7 @@ class _Loop:
     def run(self) -> None:
         import json
 
-        from ottla.cli.formatters import message_json
+        from ottla.cli.cluster.formatters import message_json
 
         given, out = self._given, sys.stdout.buffer
         limit = given.max_messages if given.max_messages is not None else float("inf")

@@ -7,19 +7,19 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ottla.cli import properties
-from ottla.cli.errors import ToolError
-from ottla.cli.output import show, warn
-from ottla.cli.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
+from ottla.cli.framework import properties
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.output import show, warn
+from ottla.cli.framework.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
 
 _POLL_EVERY = 1000
 _FLUSH_SECONDS = 0.2
 
 
 def run(given: argparse.Namespace) -> int:
-    from ottla.cli import clients
-    from ottla.cli.admin import cluster
-    from ottla.cli.lines import LineReader
+    from ottla.cli.cluster import clients
+    from ottla.cli.cluster.admin import cluster
+    from ottla.cli.cluster.lines import LineReader
 
     _replace_deprecated(given)
     if given.line_reader.rpartition(".")[2] != "LineMessageReader":

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli.errors import Refused, ToolError
-from ottla.cli.output import Table, show
-from ottla.cli.properties import merged
-from ottla.cli.tool import COMMAND_CONFIG, EITHER_SERVER, Option, Tool
+from ottla.cli.framework.errors import Refused, ToolError
+from ottla.cli.framework.output import Table, show
+from ottla.cli.framework.properties import merged
+from ottla.cli.framework.tool import COMMAND_CONFIG, EITHER_SERVER, Option, Tool
 
 if TYPE_CHECKING:
-    from ottla.cli.admin import Admin
+    from ottla.cli.cluster.admin import Admin
     from ottla.client.admin.groups import Group
     from ottla.client.admin.topics import Partition
 
@@ -27,7 +27,7 @@ _WATCH_SECONDS = 2.0
 
 
 def run(given: argparse.Namespace) -> int:
-    from ottla.cli.admin import cluster
+    from ottla.cli.cluster.admin import cluster
 
     if given.validate_regex is not None:
         return _validate_regex(given)
@@ -111,7 +111,7 @@ def _watch(given: argparse.Namespace, admin: Admin, describe: Callable[..., tupl
     from rich.console import Group as Stack
     from rich.live import Live
 
-    from ottla.cli.output import rich_table
+    from ottla.cli.framework.output import rich_table
 
     def picture() -> Stack:
         tables = [describe(given, admin, name)[0] for name in _groups(given, admin)]
@@ -222,7 +222,7 @@ def _delete(given: argparse.Namespace, admin: Admin) -> int:
 
 
 def _reset_offsets(given: argparse.Namespace, admin: Admin) -> int:
-    from ottla.cli.offset_reset import new_offsets, scenario
+    from ottla.cli.cluster.offset_reset import new_offsets, scenario
     from ottla.client.admin.groups import commit_offsets, describe_group
     from ottla.wire.errors import ErrorCode
 
@@ -265,7 +265,7 @@ def _reset_offsets(given: argparse.Namespace, admin: Admin) -> int:
 
 
 def _delete_offsets(given: argparse.Namespace, admin: Admin) -> int:
-    from ottla.cli.offset_reset import chosen_partitions
+    from ottla.cli.cluster.offset_reset import chosen_partitions
     from ottla.client.admin.groups import committed_offsets, delete_offsets
 
     (name,) = _groups(given, admin)

@@ -8,10 +8,10 @@ import re
 import time
 from typing import Any
 
-from ottla.cli import properties
-from ottla.cli.errors import ToolError
-from ottla.cli.output import progress, show, warn
-from ottla.cli.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
+from ottla.cli.framework import properties
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.output import progress, show, warn
+from ottla.cli.framework.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
 
 _MIB = 1024 * 1024
 _BATCH_MAX = 2000
@@ -33,8 +33,8 @@ _LATER = "rebalance.time.ms, fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec"
 
 
 def run(given: argparse.Namespace) -> int:
-    from ottla.cli import clients
-    from ottla.cli.admin import cluster
+    from ottla.cli.cluster import clients
+    from ottla.cli.cluster.admin import cluster
 
     settings = _settings(given)
     with cluster(given, settings) as admin:

@@ -7,16 +7,16 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli.errors import ToolError, code_name
-from ottla.cli.output import Table, show
-from ottla.cli.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
+from ottla.cli.framework.errors import ToolError, code_name
+from ottla.cli.framework.output import Table, show
+from ottla.cli.framework.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
 
 if TYPE_CHECKING:
     from ottla.client.admin.topics import Partition
 
 
 def run(given: argparse.Namespace) -> int:
-    from ottla.cli.admin import cluster
+    from ottla.cli.cluster.admin import cluster
     from ottla.client.admin.topics import Partition, by_leader
     from ottla.wire.api import ApiKey
     from ottla.wire.errors import ErrorCode

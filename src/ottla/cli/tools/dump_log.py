@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ottla.cli.errors import ToolError
-from ottla.cli.output import show_record
-from ottla.cli.tool import Option, Tool
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.output import show_record
+from ottla.cli.framework.tool import Option, Tool
 
 if TYPE_CHECKING:
-    from ottla.cli.segment_dump import Complaint, Decode
+    from ottla.cli.files.segment_dump import Complaint, Decode
     from ottla.records.records import Record
 
 _EVERYTHING = 2**31 - 1
@@ -39,7 +39,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _lines(given: argparse.Namespace, path: str, complaints: list[Complaint]) -> Iterator[str]:
-    from ottla.cli import segment_dump
+    from ottla.cli.files import segment_dump
 
     suffix = path.rpartition(".")[2]
     if given.index_sanity_check and suffix in {"index", "timeindex"}:
@@ -79,7 +79,7 @@ def _decoder(given: argparse.Namespace) -> Decode | None:
     if given.cluster_metadata_decoder:
         return _metadata
     if given.offsets_decoder or given.transaction_log_decoder:
-        from ottla.cli.coordinator_json import dumped, group_record, transaction_record
+        from ottla.cli.files.coordinator_json import dumped, group_record, transaction_record
 
         decode = group_record if given.offsets_decoder else transaction_record
         return lambda record: dumped(decode, record.key, record.value, record.offset)
@@ -100,7 +100,7 @@ def _text(record: Record) -> tuple[str | None, str | None]:
 
 
 def _metadata(record: Record) -> tuple[str | None, str | None]:
-    from ottla.cli.record_json import metadata_json
+    from ottla.cli.files.record_json import metadata_json
     from ottla.metadata.records import MetadataRecordError
 
     try:

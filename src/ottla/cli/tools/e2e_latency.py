@@ -7,13 +7,13 @@ import random
 import time
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli import properties
-from ottla.cli.errors import ToolError
-from ottla.cli.output import show
-from ottla.cli.tool import Argument, Option, Tool
+from ottla.cli.framework import properties
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.output import show
+from ottla.cli.framework.tool import Argument, Option, Tool
 
 if TYPE_CHECKING:
-    from ottla.cli.admin import Admin
+    from ottla.cli.cluster.admin import Admin
 
 _POLL_SECONDS = 60
 _POSITIONAL = ("bootstrap_server", "topic", "num_records", "producer_acks", "record_size", "command_config")
@@ -27,9 +27,9 @@ _FACTOR = 1
 def run(given: argparse.Namespace) -> int:
     from confluent_kafka import TopicPartition
 
-    from ottla.cli import clients
-    from ottla.cli.admin import cluster
-    from ottla.cli.latencies import percentile
+    from ottla.cli.cluster import clients
+    from ottla.cli.cluster.admin import cluster
+    from ottla.cli.cluster.latencies import percentile
     from ottla.client.admin.topics import Partition, find_topics, offsets_or_fail
     from ottla.client.cluster import LATEST
 
@@ -84,7 +84,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _create(given: argparse.Namespace, admin: Admin) -> None:
-    from ottla.cli.errors import check
+    from ottla.cli.framework.errors import check
     from ottla.wire.api import ApiKey
 
     topic = {"name": given.topic, "num_partitions": _PARTITIONS, "replication_factor": _FACTOR}

@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ottla.cli.errors import ToolError
-from ottla.cli.output import Table, show, warn
-from ottla.cli.releases import (
+from ottla.cli.files.releases import (
     FEATURE_NAMES,
     METADATA_VERSION,
     RELEASES,
@@ -16,19 +14,21 @@ from ottla.cli.releases import (
     level_of,
     level_text,
 )
-from ottla.cli.tool import COMMAND_CONFIG, EITHER_CONTROLLER, EITHER_SERVER, Command, Option, Tool
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.output import Table, show, warn
+from ottla.cli.framework.tool import COMMAND_CONFIG, EITHER_CONTROLLER, EITHER_SERVER, Command, Option, Tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ottla.cli.admin import Admin
+    from ottla.cli.cluster.admin import Admin
 
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 _LEVEL_MAX = 32767
 
 
 def run(given: argparse.Namespace) -> int:
-    from ottla.cli.admin import cluster
+    from ottla.cli.cluster.admin import cluster
 
     match given.command:
         case "version-mapping":
@@ -70,7 +70,7 @@ def _describe(given: argparse.Namespace, admin: Admin) -> None:
 
 
 def _update(given: argparse.Namespace, admin: Admin) -> None:
-    from ottla.cli.errors import Refused
+    from ottla.cli.framework.errors import Refused
     from ottla.wire.api import ApiKey
 
     levels = _levels(given, admin)

@@ -7,9 +7,9 @@ import re
 import sys
 from collections.abc import Callable
 
-from ottla.cli.errors import ToolError, code_name
-from ottla.cli.output import Table, show
-from ottla.cli.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
+from ottla.cli.framework.errors import ToolError, code_name
+from ottla.cli.framework.output import Table, show
+from ottla.cli.framework.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
 
 _TIMES = {
     "latest": -1,
@@ -26,7 +26,7 @@ Filter = Callable[[str, int], bool]
 
 
 def run(given: argparse.Namespace) -> int:
-    from ottla.cli.admin import cluster
+    from ottla.cli.cluster.admin import cluster
     from ottla.client.admin.topics import Partition, list_offsets, list_topics
     from ottla.wire.errors import KafkaError
 
@@ -74,7 +74,7 @@ def _time(text: str) -> int:
 
 
 def _simple(given: argparse.Namespace) -> Filter:
-    from ottla.cli.name_patterns import matching
+    from ottla.cli.cluster.name_patterns import matching
 
     try:
         indexes = {int(index) for index in given.partitions.split(",")} if given.partitions else None
@@ -86,7 +86,7 @@ def _simple(given: argparse.Namespace) -> Filter:
 
 def _rules(text: str) -> Filter:
     """`topic1:1,topic2:0-3,topic4:5-,:-3`: the upper end of a range is not in it."""
-    from ottla.cli.name_patterns import matching
+    from ottla.cli.cluster.name_patterns import matching
 
     parsed = []
     for rule in text.split(","):

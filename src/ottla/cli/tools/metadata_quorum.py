@@ -7,14 +7,14 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli.errors import ToolError, check
-from ottla.cli.output import Table, columns, show
-from ottla.cli.tool import COMMAND_CONFIG, EITHER_CONTROLLER, EITHER_SERVER, Command, Option, Tool
+from ottla.cli.framework.errors import ToolError, check
+from ottla.cli.framework.output import Table, columns, show
+from ottla.cli.framework.tool import COMMAND_CONFIG, EITHER_CONTROLLER, EITHER_SERVER, Command, Option, Tool
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.cli.admin import Admin
+    from ottla.cli.cluster.admin import Admin
 
 _TOPIC = "__cluster_metadata"
 _COLUMNS = (
@@ -29,7 +29,7 @@ _COLUMNS = (
 
 
 def run(given: argparse.Namespace) -> int:
-    from ottla.cli.admin import cluster
+    from ottla.cli.cluster.admin import cluster
 
     if given.status == given.replication:
         raise ToolError("exactly one of --status or --replication must be specified with describe")

@@ -9,20 +9,20 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from ottla.cli.errors import ToolError
-from ottla.cli.output import show
-from ottla.cli.tool import Argument, Option, Tool
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.output import show
+from ottla.cli.framework.tool import Argument, Option, Tool
 
 if TYPE_CHECKING:
-    from ottla.cli.shell_commands import Shell
+    from ottla.cli.files.shell_commands import Shell
 
 _PROMPT = ">> "
 
 
 def run(given: argparse.Namespace) -> int:
-    from ottla.cli.metadata_source import MetadataSource
-    from ottla.cli.metadata_tree import root
-    from ottla.cli.shell_commands import Shell, execute
+    from ottla.cli.files.metadata_source import MetadataSource
+    from ottla.cli.files.metadata_tree import root
+    from ottla.cli.files.shell_commands import Shell, execute
 
     if (given.snapshot is None) == (given.directory is None):
         raise ToolError("give either --snapshot or --directory")
@@ -41,7 +41,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _interact(shell: Shell) -> None:
-    from ottla.cli.shell_commands import execute
+    from ottla.cli.files.shell_commands import execute
 
     print("[ Ottla Metadata Shell ]")
     with contextlib.suppress(ImportError):
@@ -78,7 +78,7 @@ def _interact(shell: Shell) -> None:
 def _complete_with_tab(shell: Shell) -> None:
     import readline
 
-    from ottla.cli.shell_commands import completions
+    from ottla.cli.files.shell_commands import completions
 
     def complete(text: str, state: int) -> str | None:
         with contextlib.suppress(ToolError):

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ottla.cli import properties
-from ottla.cli.errors import ToolError
-from ottla.cli.output import progress, show, warn
-from ottla.cli.tool import COMMAND_CONFIG, EITHER_SERVER, Option, Tool
+from ottla.cli.framework import properties
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.output import progress, show, warn
+from ottla.cli.framework.tool import COMMAND_CONFIG, EITHER_SERVER, Option, Tool
 
 # Records are handed to the client in such groups: few enough that they share one clock reading.
 _GROUP = 200
@@ -21,8 +21,8 @@ _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def run(given: argparse.Namespace) -> int:
-    from ottla.cli import clients
-    from ottla.cli.admin import cluster
+    from ottla.cli.cluster import clients
+    from ottla.cli.cluster.admin import cluster
 
     settings = _settings(given)
     payload = _payload(given)
@@ -42,7 +42,7 @@ def run(given: argparse.Namespace) -> int:
 
 class _Test:
     def __init__(self, given: argparse.Namespace, producer: Any, payload: Callable[[int], bytes]) -> None:
-        from ottla.cli.latencies import Statistics
+        from ottla.cli.cluster.latencies import Statistics
 
         self._given = given
         self._producer = producer
@@ -54,7 +54,7 @@ class _Test:
         self.failure = ""
 
     def run(self, report: Callable[[int], None]) -> None:
-        from ottla.cli.latencies import Statistics
+        from ottla.cli.cluster.latencies import Statistics
 
         given = self._given
         if given.warmup_records:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli.errors import ToolError
-from ottla.cli.output import Table, rich_table, show_record
-from ottla.cli.tool import COMMAND_CONFIG, Argument, Option, Tool
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.output import Table, rich_table, show_record
+from ottla.cli.framework.tool import COMMAND_CONFIG, Argument, Option, Tool
 
 if TYPE_CHECKING:
     from ottla.streams.on_spark.progress import QueryProgress
@@ -70,7 +70,7 @@ def run(given: argparse.Namespace) -> int:
 
 def _applications(given: argparse.Namespace) -> list[StreamsApplication]:
     from ottla.cli.applications import load_application
-    from ottla.cli.properties import merged
+    from ottla.cli.framework.properties import merged
     from ottla.streams.run import StreamsApplication, StreamsConfig
 
     properties = merged("command-property", given.command_config, given.command_property)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from ottla.cli.errors import ToolError
-from ottla.cli.mistyped import did_you_mean
-from ottla.cli.tool import Argument, Tool
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.mistyped import did_you_mean
+from ottla.cli.framework.tool import Argument, Tool
 
 # By the last part of the name: packages have changed over the years (kafka.tools, kafka.admin,
 # org.apache.kafka.tools and below), classes have not.
@@ -38,7 +38,7 @@ _TOOLS = {
 
 
 def run(given: argparse.Namespace) -> int:
-    from ottla.cli.run import run_tool
+    from ottla.cli.framework.run import run_tool
 
     package, _, short_name = given.class_name.rpartition(".")
     name = _TOOLS.get(short_name.removesuffix("$"))

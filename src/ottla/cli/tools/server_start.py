@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 
-from ottla.cli.errors import ToolError
-from ottla.cli.tool import Argument, Option, Tool
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.tool import Argument, Option, Tool
 
 
 def run(given: argparse.Namespace) -> int:
@@ -16,7 +16,7 @@ def run(given: argparse.Namespace) -> int:
         raise ToolError(f"{given.properties_file}: No such file or directory")
     if given.daemon:
         return _start_in_background(given)
-    from ottla.cli import start
+    from ottla.cli.broker import start
 
     options = argparse.Namespace(
         properties_file=given.properties_file,

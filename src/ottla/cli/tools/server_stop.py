@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from ottla.cli.errors import ToolError
-from ottla.cli.output import show, warn
-from ottla.cli.tool import Option, Tool
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.output import show, warn
+from ottla.cli.framework.tool import Option, Tool
 
 _PROCESSES = "/proc"
 _WAIT_SECONDS = 60.0
@@ -94,7 +94,7 @@ def _broker(pid: int) -> _Broker | None:
     arguments = _arguments(words)
     if arguments is None:
         return None
-    from ottla.cli.settings import broker_config
+    from ottla.cli.broker.settings import broker_config
     from ottla.config import ConfigError
 
     path = next((word for word in arguments if word.endswith(".properties")), None)

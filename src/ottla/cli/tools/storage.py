@@ -6,10 +6,10 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from ottla.cli.errors import ToolError
-from ottla.cli.output import show
-from ottla.cli.releases import METADATA_VERSION, RELEASES, level_of
-from ottla.cli.tool import Command, Option, Tool
+from ottla.cli.files.releases import METADATA_VERSION, RELEASES, level_of
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.output import show
+from ottla.cli.framework.tool import Command, Option, Tool
 from ottla.cli.tools.features import RELEASE_COMMANDS, feature_dependencies, version_mapping
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _random_uuid(given: argparse.Namespace) -> int:
 
 
 def _config(given: argparse.Namespace) -> BrokerConfig:
-    from ottla.cli.settings import broker_config
+    from ottla.cli.broker.settings import broker_config
     from ottla.config import ConfigError
 
     try:

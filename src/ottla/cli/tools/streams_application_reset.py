@@ -9,12 +9,12 @@ import shutil
 import time
 from typing import TYPE_CHECKING
 
-from ottla.cli.errors import ToolError
-from ottla.cli.output import show
-from ottla.cli.tool import COMMAND_CONFIG, Option, Tool
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.output import show
+from ottla.cli.framework.tool import COMMAND_CONFIG, Option, Tool
 
 if TYPE_CHECKING:
-    from ottla.cli.admin import Admin
+    from ottla.cli.cluster.admin import Admin
     from ottla.client.admin.topics import Partition
 
 _INTERNAL = ("-changelog", "-repartition")
@@ -22,7 +22,7 @@ _SCENARIOS = ("to_offset", "shift_by", "to_datetime", "by_duration", "to_earlies
 
 
 def run(given: argparse.Namespace) -> int:
-    from ottla.cli.admin import cluster
+    from ottla.cli.cluster.admin import cluster
     from ottla.client.admin.topics import delete_topics
 
     chosen = [name for name in _SCENARIOS if getattr(given, name) not in {None, False}]
@@ -83,7 +83,7 @@ def _groups(admin: Admin, application: str, *, forced: bool) -> list[str]:
 def _reset(
     given: argparse.Namespace, admin: Admin, groups: list[str], how: str
 ) -> dict[str, dict[Partition, int]]:
-    from ottla.cli.offset_reset import new_offsets
+    from ottla.cli.cluster.offset_reset import new_offsets
     from ottla.client.admin.groups import commit_offsets, committed_offsets
 
     topics = [name for text in given.input_topics for name in text.split(",") if name]

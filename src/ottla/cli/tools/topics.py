@@ -6,14 +6,14 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli.errors import ToolError
-from ottla.cli.output import Table, show, warn
-from ottla.cli.properties import pairs
-from ottla.cli.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.output import Table, show, warn
+from ottla.cli.framework.properties import pairs
+from ottla.cli.framework.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
 
 if TYPE_CHECKING:
-    from ottla.cli.admin import Admin
-    from ottla.cli.resource_configs import Setting
+    from ottla.cli.cluster.admin import Admin
+    from ottla.cli.cluster.resource_configs import Setting
     from ottla.client.admin.topics import PartitionState, TopicState
 
 _ACTIONS = ("list", "describe", "create", "alter", "delete")
@@ -36,8 +36,8 @@ class TopicError(ToolError):
 
 
 def run(given: argparse.Namespace) -> int:
-    from ottla.cli.admin import cluster
-    from ottla.cli.errors import Refused
+    from ottla.cli.cluster.admin import cluster
+    from ottla.cli.framework.errors import Refused
 
     action = _check(given)
     with cluster(given) as admin:
@@ -84,7 +84,7 @@ def _check(given: argparse.Namespace) -> str:
 
 
 def _create(given: argparse.Namespace, admin: Admin) -> None:
-    from ottla.cli.errors import Refused, check
+    from ottla.cli.framework.errors import Refused, check
     from ottla.wire.api import ApiKey
     from ottla.wire.errors import ErrorCode
 
@@ -132,7 +132,7 @@ def _list(given: argparse.Namespace, admin: Admin) -> None:
 
 
 def _alter(given: argparse.Namespace, admin: Admin) -> None:
-    from ottla.cli.errors import check
+    from ottla.cli.framework.errors import check
     from ottla.client.admin.topics import describe_topics
     from ottla.wire.api import ApiKey
 
@@ -172,7 +172,7 @@ def _delete(given: argparse.Namespace, admin: Admin) -> None:
 
 
 def _describe(given: argparse.Namespace, admin: Admin) -> None:
-    from ottla.cli import resource_configs
+    from ottla.cli.cluster import resource_configs
     from ottla.client.admin.topics import describe_topics
 
     names = _chosen(given, admin, must_exist=not given.if_exists)
@@ -272,7 +272,7 @@ def _described_data(shown: Any) -> list[dict[str, Any]]:
 
 def _chosen(given: argparse.Namespace, admin: Admin, *, must_exist: bool = False) -> list[str]:
     """The topics that --topic or --topic-id name; all without them."""
-    from ottla.cli.name_patterns import matching
+    from ottla.cli.cluster.name_patterns import matching
     from ottla.client.admin.topics import list_topics
 
     topics = admin.call(list_topics)

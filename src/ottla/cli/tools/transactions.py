@@ -6,14 +6,14 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli.errors import Refused, ToolError
-from ottla.cli.output import Table, columns, show
-from ottla.cli.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Command, Option, Tool
+from ottla.cli.framework.errors import Refused, ToolError
+from ottla.cli.framework.output import Table, columns, show
+from ottla.cli.framework.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Command, Option, Tool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.cli.admin import Admin
+    from ottla.cli.cluster.admin import Admin
     from ottla.client.admin.topics import Partition
     from ottla.client.admin.transactions import ActiveProducer
 
@@ -56,7 +56,7 @@ _MINUTE_MS = 60_000
 
 
 def run(given: argparse.Namespace) -> int:
-    from ottla.cli.admin import cluster
+    from ottla.cli.cluster.admin import cluster
 
     action, check = _RUN[given.command]
     if check is not None:

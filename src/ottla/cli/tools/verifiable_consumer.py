@@ -7,9 +7,9 @@ import signal
 from collections import defaultdict
 from typing import Any
 
-from ottla.cli import properties
-from ottla.cli.errors import ToolError
-from ottla.cli.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
+from ottla.cli.framework import properties
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
 from ottla.cli.tools.verifiable_producer import event
 
 _BATCH_MAX = 500
@@ -17,8 +17,8 @@ _POLL_SECONDS = 0.1
 
 
 def run(given: argparse.Namespace) -> int:
-    from ottla.cli import clients
-    from ottla.cli.admin import cluster
+    from ottla.cli.cluster import clients
+    from ottla.cli.cluster.admin import cluster
 
     settings = _settings(given)
     with cluster(given, settings) as admin:

@@ -7,14 +7,14 @@ import signal
 import time
 from typing import Any
 
-from ottla.cli import properties
-from ottla.cli.output import show_record
-from ottla.cli.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
+from ottla.cli.framework import properties
+from ottla.cli.framework.output import show_record
+from ottla.cli.framework.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
 
 
 def run(given: argparse.Namespace) -> int:
-    from ottla.cli import clients
-    from ottla.cli.admin import cluster
+    from ottla.cli.cluster import clients
+    from ottla.cli.cluster.admin import cluster
 
     path = given.command_config or given.producer_config
     settings = {

@@ -14,8 +14,8 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from ottla.cli.errors import Refused, ToolError
-from ottla.cli.properties import read_properties
+from ottla.cli.framework.errors import Refused, ToolError
+from ottla.cli.framework.properties import read_properties
 from ottla.client.cluster import GROUP, ClusterClient
 from ottla.client.connections import parse_addresses
 from ottla.client.errors import ClusterUnreachable

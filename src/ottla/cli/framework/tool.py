@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla.cli.mistyped import Parser
+from ottla.cli.framework.mistyped import Parser
 
 Parse = Callable[[str], Any]
 

@@ -8,8 +8,8 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from ottla.cli.admin import Admin
-from ottla.cli.errors import ToolError, check
+from ottla.cli.cluster.admin import Admin
+from ottla.cli.framework.errors import ToolError, check
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode
 

@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ottla.cli.tool import Tool
+    from ottla.cli.framework.tool import Tool
 
 PURPOSES: dict[str, dict[str, str]] = {
     "Run a broker": {

@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ottla.cli import catalogue
-from ottla.cli.errors import ToolError
-from ottla.cli.tool import parse
+from ottla.cli.framework import catalogue
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.tool import parse
 
 INTERRUPTED = 130
 # Where documents of older versions of Kafka say --broker-list. To kafka-log-dirs it means something else.

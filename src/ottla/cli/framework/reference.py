@@ -1,14 +1,14 @@
-"""Writes docs/reference/tools from the declarations: `python -m ottla.cli.reference docs/reference/tools`."""
+"""Writes the pages of docs/reference/tools from the declarations of the tools."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
 
-from ottla.cli import catalogue
-from ottla.cli.tool import JSON, Option, Tool
+from ottla.cli.framework import catalogue
+from ottla.cli.framework.tool import JSON, Option, Tool
 
-_MADE = "<!-- Made by `python -m ottla.cli.reference docs/reference/tools`. Do not edit. -->"
+_MADE = "<!-- Made by `python -m ottla.cli.framework.reference docs/reference/tools`. Do not edit. -->"
 _INTRO = """\
 Every tool is a command of `ottla` and also an executable with the name of Kafka's: `ottla topics`,
 `kafka-topics` and `kafka-topics.sh` are the same. They need `pip install 'ottla[tools]'`, and work against

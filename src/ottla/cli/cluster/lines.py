@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from ottla.cli.errors import ToolError
+from ottla.cli.framework.errors import ToolError
 
 _SEPARATORS = ("key.separator", "headers.separator", "headers.delimiter", "headers.key.separator")
 

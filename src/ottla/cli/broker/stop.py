@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any
 
-from ottla.cli import pid_file
+from ottla.cli.broker import pid_file
 
 
 def add_to(commands: Any) -> None:

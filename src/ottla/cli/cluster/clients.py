@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.cli.errors import ToolError
-from ottla.cli.output import warn
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.output import warn
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
 
-    from ottla.cli.admin import Admin
+    from ottla.cli.cluster.admin import Admin
 
 T = TypeVar("T")
 
@@ -168,7 +168,7 @@ class _OutageReport:
 
 def ensure_topic(admin: Admin, topic: str) -> int:
     """The number of partitions. A topic that does not exist is made if the broker makes topics by itself."""
-    from ottla.cli.errors import Refused
+    from ottla.cli.framework.errors import Refused
     from ottla.client.errors import raise_for_code
     from ottla.wire.api import ApiKey
     from ottla.wire.errors import ErrorCode

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from ottla.cli.errors import ToolError
+from ottla.cli.framework.errors import ToolError
 from ottla.metadata.control import ControlType, control_type, read_snapshot_timestamp
 from ottla.metadata.delta import UNSUPPORTED
 from ottla.metadata.image import MetadataImage

@@ -9,12 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
-from ottla.cli.java_text import double
-from ottla.cli.releases import METADATA_VERSION, level_text
+from ottla.cli.files.java_text import double
+from ottla.cli.files.releases import METADATA_VERSION, level_text
 from ottla.metadata.uuids import uuid_text
 
 if TYPE_CHECKING:
-    from ottla.cli.metadata_source import ClusterMetadata
+    from ottla.cli.files.metadata_source import ClusterMetadata
     from ottla.metadata.image import BrokerImage, PartitionImage, TopicImage
 
 Node: TypeAlias = "Directory | str"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 
-from ottla.cli.metadata_tree import Directory, Node
+from ottla.cli.files.metadata_tree import Directory, Node
 
 _NARROWEST_COLUMN = 4
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.cli.admin import Admin
-from ottla.cli.errors import check
+from ottla.cli.cluster.admin import Admin
+from ottla.cli.framework.errors import check
 from ottla.wire.api import ApiKey
 
 # Kinds of resources.

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ottla.cli.errors import ToolError
+from ottla.cli.framework.errors import ToolError
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -52,11 +52,11 @@ def formatter(class_name: str, properties: Mapping[str, str]) -> Formatter:
         case "NoOpMessageFormatter":
             return lambda message: b""
         case "OffsetsMessageFormatter" | "GroupMetadataMessageFormatter":
-            from ottla.cli.coordinator_json import message_formatter
+            from ottla.cli.files.coordinator_json import message_formatter
 
             return message_formatter(offsets=simple == "OffsetsMessageFormatter")
         case "TransactionLogMessageFormatter":
-            from ottla.cli.coordinator_json import transaction_formatter
+            from ottla.cli.files.coordinator_json import transaction_formatter
 
             return transaction_formatter()
         case _:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ottla.cli.errors import ToolError
+from ottla.cli.framework.errors import ToolError
 
 
 def read_properties(path: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ottla.cli.errors import ToolError
+from ottla.cli.framework.errors import ToolError
 
 
 def matching(names: Iterable[str], expression: str) -> list[str]:

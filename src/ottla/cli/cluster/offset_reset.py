@@ -8,9 +8,9 @@ import datetime
 import re
 from collections.abc import Mapping
 
-from ottla.cli.admin import Admin
-from ottla.cli.errors import ToolError
-from ottla.cli.output import warn
+from ottla.cli.cluster.admin import Admin
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.output import warn
 from ottla.client.admin.groups import committed_offsets
 from ottla.client.admin.topics import Partition, TopicState, find_topics, offsets_or_fail
 from ottla.client.cluster import EARLIEST, LATEST

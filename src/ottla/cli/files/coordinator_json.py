@@ -8,12 +8,12 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ottla.cli.record_json import camel, compact, entity
+from ottla.cli.files.record_json import camel, compact, entity
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-    from ottla.cli.formatters import Formatter
+    from ottla.cli.cluster.formatters import Formatter
 
 Data: TypeAlias = dict[str, Any]
 Decode: TypeAlias = "Callable[[bytes, bytes | None], tuple[Data, Data | None]]"

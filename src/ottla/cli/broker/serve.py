@@ -16,9 +16,9 @@ from collections.abc import Sequence
 import uvloop
 
 from ottla import __version__
-from ottla.cli import pid_file
-from ottla.cli.log_lines import log_to_stderr
-from ottla.cli.settings import broker_config, ignored, unreachable_from_elsewhere
+from ottla.cli.broker import pid_file
+from ottla.cli.broker.log_lines import log_to_stderr
+from ottla.cli.broker.settings import broker_config, ignored, unreachable_from_elsewhere
 from ottla.config import BrokerConfig, ConfigError
 from ottla.metadata.meta_properties import MetaPropertiesError
 from ottla.metadata.records import MetadataRecordError

@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     # Nothing made while starting is garbage; `serve` freezes it all and turns the collector on again.
     gc.disable()
     # Late, because asyncio and the broker take longer to import than `ottla --help` to answer.
-    from ottla.cli.serve import serve
+    from ottla.cli.broker.serve import serve
 
     return serve(options.properties_file, options.port, options.data_dir, options.settings, options.log_level)
 

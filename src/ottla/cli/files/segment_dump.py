@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
-from ottla.cli.record_json import compact, entity
+from ottla.cli.files.record_json import compact, entity
 from ottla.log.index import OFFSET_ENTRY, TIME_ENTRY
 from ottla.log.snapshots import CorruptSnapshot, decode_producers
 from ottla.metadata.control import ControlType, control_type

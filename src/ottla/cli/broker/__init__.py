@@ -1,0 +1,1 @@
+"""Running a broker in the foreground, and ending it."""

@@ -1,0 +1,1 @@
+"""A cluster as tools see it: asked without asyncio, its records as text."""
