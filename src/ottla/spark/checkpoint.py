@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
+
+from ottla.spark.positions import CLUSTER, Offsets
+
+
+class SourceOffsets(NamedTuple):
+    cluster_id: str | None
+    """None where the checkpoint does not say: an earlier version wrote it, or Spark's own Kafka source."""
+    offsets: Offsets
 
 
 class Checkpoint:
@@ -23,9 +31,9 @@ class Checkpoint:
         """Stays the same over restarts, and is another one when the checkpoint is deleted."""
         return str(json.loads(self._read("metadata"))["id"])
 
-    def source_offsets(self, batch_id: int) -> dict[tuple[str, int], int]:
+    def source_offsets(self, batch_id: int) -> list[SourceOffsets]:
         """Where this micro-batch ends in each partition that it reads, for sources that are topics."""
-        return dict(topic_offsets(self._read(f"offsets/{batch_id}")))
+        return list(topic_offsets(self._read(f"offsets/{batch_id}")))
 
     def _read(self, name: str) -> str:
         path = self._jvm.org.apache.hadoop.fs.Path(f"{self._location}/{name}")
@@ -36,21 +44,25 @@ class Checkpoint:
             stream.close()
 
 
-def topic_offsets(log_entry: str) -> Iterator[tuple[tuple[str, int], int]]:
+def topic_offsets(log_entry: str) -> Iterator[SourceOffsets]:
     """Of an entry of the offset log: a version, a line about the batch, and a line of JSON per source.
 
-    Sources that read topics write {"topic": {"partition": offset}}; others write other things.
+    Sources that read topics write {"topic": {"partition": offset}}, ours also of which cluster; others write
+    other things.
     """
     for line in log_entry.splitlines()[2:]:
         try:
-            offsets = json.loads(line)
+            stored = json.loads(line)
         except ValueError:
             continue
-        if not isinstance(offsets, dict):
+        if not isinstance(stored, dict):
             continue
-        for topic, partitions in offsets.items():
-            if not isinstance(partitions, dict):
-                continue
-            for partition, offset in partitions.items():
-                if partition.isdecimal() and isinstance(offset, int) and offset >= 0:
-                    yield (topic, int(partition)), offset
+        offsets = {
+            (topic, int(partition)): offset
+            for topic, partitions in stored.items()
+            if isinstance(partitions, dict)
+            for partition, offset in partitions.items()
+            if partition.isdecimal() and isinstance(offset, int) and offset >= 0
+        }
+        if offsets:
+            yield SourceOffsets(stored.get(CLUSTER), offsets)

@@ -25,6 +25,7 @@ from typing import Any, Final
 from ottla.client.transaction import CommittedOffset, ProducerIdentity, Transactions
 from ottla.spark.checkpoint import Checkpoint
 from ottla.spark.connection import shared_connection
+from ottla.spark.positions import Offsets
 from ottla.spark.sink_options import SinkOptions
 from ottla.spark.sink_rows import sink_columns
 from ottla.spark.spool import SPOOLED_TYPES, Spool, SpoolTask
@@ -158,13 +159,32 @@ class MicroBatchWriter:
         mark = json.dumps({"query": self._query_id, "batch": batch_id})
         offsets = {
             place: CommittedOffset(offset, mark)
-            for place, offset in self._checkpoint.source_offsets(batch_id).items()
+            for place, offset in (await self._offsets_here(batch_id)).items()
         }
         if not offsets and (targets or self._options.topic is not None):
-            # The source has no offsets that a group could hold, so the mark stands with where rows go to.
+            # The source has no offsets that a group here could hold: the mark stands with where rows go to.
             place = targets[0] if targets else (str(self._options.topic), 0)
             offsets[place] = CommittedOffset(batch_id, mark)
         await self._transactions.commit(self._application_id, offsets)
+
+    async def _offsets_here(self, batch_id: int) -> Offsets:
+        """Those of the sources that are topics of the cluster which is written to.
+
+        A group cannot hold offsets of topics that its cluster does not have, and those of topics which only
+        have the same name would say something wrong.
+        """
+        cluster = self._connection.cluster
+        own_id = (await cluster.cluster()).cluster_id
+        here: Offsets = {}
+        for source in self._checkpoint.source_offsets(batch_id):
+            if source.cluster_id is None:
+                topics = await cluster.topics({topic for topic, _ in source.offsets})
+                for (topic, partition), offset in source.offsets.items():
+                    if topic in topics and partition in topics[topic].partitions:
+                        here[topic, partition] = offset
+            elif source.cluster_id == own_id:
+                here |= source.offsets
+        return here
 
 
 def _read_mark(metadata: str) -> tuple[str | None, int]:

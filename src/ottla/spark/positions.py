@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ottla.client.cluster import EARLIEST, LATEST, ClusterClient
 from ottla.spark.sink_options import InvalidOption
@@ -11,25 +11,33 @@ from ottla.spark.source_options import Position, SourceOptions
 
 Partition: TypeAlias = tuple[str, int]
 Offsets: TypeAlias = dict[Partition, int]
-Stored: TypeAlias = dict[str, dict[str, int]]
-"""As in Spark's checkpoints: {"topic": {"0": 23}}, in order, since Spark compares the text."""
+Stored: TypeAlias = dict[str, Any]
+"""As in Spark's checkpoints: {"topic": {"0": 23}}, in order, since Spark compares the text.
+
+Before the topics stands which cluster has them: {"@cluster": "4L6g3nShT-eMCtK--X86sw"}. Checkpoints of
+earlier versions, and of Spark's own Kafka source, do not say.
+"""
+
+# No topic can have this name.
+CLUSTER: Final = "@cluster"
 
 
 class TopicMissing(Exception):
     """A topic or partition that was asked for does not exist; the text names it and the remedy."""
 
 
-def to_stored(offsets: Mapping[Partition, int]) -> Stored:
-    stored: Stored = {}
+def to_stored(offsets: Mapping[Partition, int], cluster_id: str | None = None) -> Stored:
+    stored: Stored = {} if cluster_id is None else {CLUSTER: cluster_id}
     for (topic, partition), offset in sorted(offsets.items()):
         stored.setdefault(topic, {})[str(partition)] = offset
     return stored
 
 
-def from_stored(stored: Mapping[str, Mapping[str, int]]) -> Offsets:
+def from_stored(stored: Stored) -> Offsets:
     return {
         (topic, int(partition)): offset
         for topic, offsets in stored.items()
+        if topic != CLUSTER
         for partition, offset in offsets.items()
     }
 

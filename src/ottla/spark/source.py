@@ -18,6 +18,7 @@ from ottla.client.cluster import EARLIEST, LATEST, ClusterClient
 from ottla.runtime.clock import SystemClock
 from ottla.spark.connection import Connection, shared_connection
 from ottla.spark.positions import (
+    CLUSTER,
     Offsets,
     Partition,
     Stored,
@@ -99,12 +100,15 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offsets | None = None
         self._target: Offsets | None = None
         self._last_batch_ms = 0
+        self._cluster_id: str | None = None
 
     def initialOffset(self) -> Stored:
         # Spark asks more than once, and the latest offset must not have moved in between.
         if self._initial is None:
             connection = _connect(self._options)
-            self._initial = to_stored(connection.run(self._resolve_initial(connection.cluster)))
+            self._initial = self._stored(
+                connection, connection.run(self._resolve_initial(connection.cluster))
+            )
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -116,10 +120,14 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Stored, limit: ReadLimit) -> Stored:
         connection = _connect(self._options)
-        return to_stored(connection.run(self._next_end(connection.cluster, from_stored(start), limit)))
+        begin = from_stored(start)
+        self._require_same_cluster(connection, start)
+        end = connection.run(self._next_end(connection.cluster, begin, limit))
+        # The same text where nothing is new, also where an earlier version wrote it, or Spark runs a batch.
+        return start if end == begin else self._stored(connection, end)
 
     def reportLatestOffset(self) -> Stored | None:
-        return None if self._latest is None else to_stored(self._latest)
+        return None if self._latest is None else to_stored(self._latest, self._cluster_id)
 
     def prepareForTriggerAvailableNow(self) -> None:
         connection = _connect(self._options)
@@ -132,6 +140,23 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return _read(partition, self._options)
+
+    def _stored(self, connection: Connection, offsets: Offsets) -> Stored:
+        return to_stored(offsets, self._cluster(connection))
+
+    def _cluster(self, connection: Connection) -> str | None:
+        if self._cluster_id is None:
+            self._cluster_id = connection.run(connection.cluster.cluster()).cluster_id
+        return self._cluster_id
+
+    def _require_same_cluster(self, connection: Connection, start: Stored) -> None:
+        before, now = start.get(CLUSTER), self._cluster(connection)
+        if before is not None and now is not None and before != now:
+            data_lost(
+                f"The checkpoint has offsets of cluster {before}, and {self._options.bootstrap_servers} is "
+                f"cluster {now}, where they mean other records.",
+                self._options,
+            )
 
     async def _resolve_initial(self, cluster: ClusterClient) -> Offsets:
         found = await find_partitions(cluster, self._options)

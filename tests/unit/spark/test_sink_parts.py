@@ -15,7 +15,7 @@ from ottla.client.transaction import ProducerIdentity
 from ottla.records.arrow_encode import encode_columns
 from ottla.records.murmur import key_partitions
 from ottla.records.records import iter_records
-from ottla.spark.checkpoint import topic_offsets
+from ottla.spark.checkpoint import SourceOffsets, topic_offsets
 from ottla.spark.exactly_once import SeveralAttempts, _cause, _passes, _read_mark, _require_single_attempt
 from ottla.spark.routing import SPREAD_ROWS_MIN, Router, UnknownTarget
 from ottla.spark.sink_options import InvalidOption, sink_options
@@ -161,8 +161,14 @@ def test_a_row_without_topic_is_refused() -> None:
 
 
 def test_offsets_are_read_from_the_log_of_the_query() -> None:
-    entry = 'v1\n{"batchWatermarkMs":0}\n{"a":{"0":5,"1":7}}\n-\n{"offset":3,"timestamp":1}\n{"b":{"0":0}}'
-    assert dict(topic_offsets(entry)) == {("a", 0): 5, ("a", 1): 7, ("b", 0): 0}
+    entry = (
+        'v1\n{"batchWatermarkMs":0}\n{"a":{"0":5,"1":7}}\n-\n{"offset":3,"timestamp":1}\n'
+        '{"@cluster":"other","b":{"0":0}}'
+    )
+    assert list(topic_offsets(entry)) == [
+        SourceOffsets(None, {("a", 0): 5, ("a", 1): 7}),
+        SourceOffsets("other", {("b", 0): 0}),
+    ]
 
 
 def test_marks_of_others_are_no_marks() -> None:

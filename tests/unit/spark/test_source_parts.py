@@ -83,6 +83,8 @@ def test_offsets_are_stored_the_same_however_they_were_ordered(offsets: dict[tup
     assert from_stored(stored) == offsets
     assert list(to_stored(dict(reversed(offsets.items())))) == list(stored)
     assert all(list(inner) == sorted(inner, key=int) for inner in stored.values())
+    assert from_stored(to_stored(offsets, "cluster")) == offsets
+    assert next(iter(to_stored(offsets, "cluster").items())) == ("@cluster", "cluster")
 
 
 @given(

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ottla.spark.positions import from_stored
+
 
 @dataclass(frozen=True, slots=True)
 class QueryProgress:
@@ -52,8 +54,7 @@ def _lag(sources: list[Mapping[str, Any]]) -> int | None:
 
 def _records(offsets: Any) -> int:
     """The sum over all partitions of {"topic": {"0": 23}}, as JSON text or as what it stands for."""
-    topics = json.loads(offsets) if isinstance(offsets, str) else offsets
-    return sum(offset for partitions in topics.values() for offset in partitions.values())
+    return sum(from_stored(json.loads(offsets) if isinstance(offsets, str) else offsets).values())
 
 
 _ERROR_LINE = re.compile(
