@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from ottla.client.jaas import jaas_options
+from ottla.client.pem_stores import PemStores, SecurityError, first_of, pem_stores
 from ottla.client.sasl import Exchange, oauth_bearer, plain, scram
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 _SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-_JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)""")
-_TO_PEM = "keytool -importkeystore -srckeystore {path} -destkeystore store.p12 -deststoretype PKCS12, then \
-openssl pkcs12 -in store.p12 -out store.pem -nodes"
-
-
-class SecurityError(ValueError):
-    """Properties that do not say how to connect; the text names the property and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +39,7 @@ def security_from_properties(properties: Mapping[str, str]) -> Security:
     tls = _tls(properties) if protocol.endswith("SSL") else None
     if not protocol.startswith("SASL"):
         return Security(tls)
-    mechanism = _first(properties, "sasl.mechanism", "sasl.mechanisms")
+    mechanism = first_of(properties, "sasl.mechanism", "sasl.mechanisms")
     if mechanism is None:
         raise SecurityError(f"security.protocol={protocol} needs sasl.mechanism: {', '.join(MECHANISMS)}")
     mechanism = mechanism.upper()
@@ -53,8 +47,7 @@ def security_from_properties(properties: Mapping[str, str]) -> Security:
 
 
 def _sasl(mechanism: str, properties: Mapping[str, str]) -> Callable[[], Exchange]:
-    jaas = properties.get("sasl.jaas.config", "")
-    options = {name: _unquote(value) for name, value in _JAAS_OPTION.findall(jaas)}
+    options = jaas_options(properties.get("sasl.jaas.config", ""))
     if mechanism == "OAUTHBEARER":
         token = properties.get("sasl.oauthbearer.token") or options.get("token")
         if not token:
@@ -77,12 +70,6 @@ def _sasl(mechanism: str, properties: Mapping[str, str]) -> Callable[[], Exchang
     return lambda: scram(_SCRAM_HASHES[mechanism], username, password, secrets.token_urlsafe)
 
 
-def _unquote(value: str) -> str:
-    if value[0] in "\"'":
-        return re.sub(r"\\(.)", r"\1", value[1:-1])
-    return value
-
-
 def _tls(properties: Mapping[str, str]) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
     context.check_hostname = (
@@ -91,51 +78,32 @@ def _tls(properties: Mapping[str, str]) -> ssl.SSLContext:
     if properties.get("enable.ssl.certificate.verification", "true").lower() == "false":
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    _require_pem(properties, "truststore")
-    _require_pem(properties, "keystore")
-    authorities = _first(properties, "ssl.truststore.location", "ssl.ca.location")
-    inline = _first(properties, "ssl.truststore.certificates", "ssl.ca.pem")
+    stores = pem_stores(properties)
+    inline = first_of(properties, "ssl.truststore.certificates", "ssl.ca.pem")
     try:
-        if authorities is not None:
-            context.load_verify_locations(cafile=authorities)
+        if stores.authorities is not None:
+            context.load_verify_locations(cafile=stores.authorities)
         if inline is not None:
             context.load_verify_locations(cadata=inline)
     except (OSError, ssl.SSLError) as error:
-        named = authorities or "ssl.truststore.certificates"
+        named = stores.authorities or "ssl.truststore.certificates"
         raise SecurityError(f"no certificates in PEM can be read from {named}: {error}") from error
-    _load_identity(context, properties)
+    _load_identity(context, properties, stores)
     return context
 
 
-def _load_identity(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
+def _load_identity(context: ssl.SSLContext, properties: Mapping[str, str], stores: PemStores) -> None:
     if "ssl.keystore.key" in properties or "ssl.key.pem" in properties:
         raise SecurityError(
             "a private key is read from a file only: write it to one, set ssl.keystore.location"
         )
-    certificate = _first(properties, "ssl.keystore.location", "ssl.certificate.location")
+    certificate = stores.identity
     if certificate is None:
         return
-    key = properties.get("ssl.key.location")
-    password = _first(properties, "ssl.key.password", "ssl.keystore.password")
     try:
         # Without a password OpenSSL would ask for one on the terminal.
-        context.load_cert_chain(certificate, key, lambda: password or "")
+        context.load_cert_chain(certificate, stores.key, lambda: stores.password or "")
     except (OSError, ssl.SSLError) as error:
         raise SecurityError(
             f"no certificate with its private key in PEM can be read from {certificate}: {error}"
         ) from error
-
-
-def _require_pem(properties: Mapping[str, str], store: str) -> None:
-    path = properties.get(f"ssl.{store}.location")
-    kind = properties.get(f"ssl.{store}.type", "PEM").upper()
-    is_java = kind != "PEM" or (path or "").endswith((".jks", ".p12", ".pfx"))
-    if path is not None and is_java:
-        raise SecurityError(
-            f"ssl.{store}.location={path} is a {kind} store; only PEM is read here. "
-            f"Convert it ({_TO_PEM.format(path=path)}) and set ssl.{store}.type=PEM"
-        )
-
-
-def _first(properties: Mapping[str, str], *names: str) -> str | None:
-    return next((properties[name] for name in names if properties.get(name)), None)

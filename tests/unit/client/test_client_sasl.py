@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.client.pem_stores import SecurityError
 from ottla.client.sasl import scram
-from ottla.client.security import SecurityError, security_from_properties
+from ottla.client.security import security_from_properties
 
 # RFC 7677, section 3: user "user", password "pencil".
 NONCE = "rOprNGfwEbeRWgbNEkqO"

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.cli.framework.errors import ToolError
 from ottla.cli.framework.output import warn
+from ottla.client.jaas import jaas_options
+from ottla.client.pem_stores import SecurityError, pem_stores
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
@@ -63,7 +65,7 @@ _ASSIGNORS = {
     "org.apache.kafka.clients.consumer.StickyAssignor": "cooperative-sticky",
     "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
 }
-_JAAS = re.compile(r"""\b(username|password)\s*=\s*["']([^"']*)["']""")
+_CREDENTIALS = ("username", "password")
 _UNKNOWN = re.compile(r'No such configuration property: "([^"]+)"')
 # Critical messages only: tools tell what went wrong themselves.
 _LOG_LEVEL = 2
@@ -100,7 +102,8 @@ def translated(properties: Mapping[str, str]) -> dict[str, str]:
         if name in _SILENT or name in _STORES:
             continue
         if name == "sasl.jaas.config":
-            settings.update({f"sasl.{key}": text for key, text in _JAAS.findall(value)})
+            options = jaas_options(value)
+            settings.update({f"sasl.{key}": options[key] for key in _CREDENTIALS if key in options})
         elif name == "partition.assignment.strategy":
             settings[name] = ",".join(_ASSIGNORS.get(part.strip(), part.strip()) for part in value.split(","))
         elif name in _RENAMED:
@@ -117,14 +120,17 @@ def translated(properties: Mapping[str, str]) -> dict[str, str]:
 def _stores(properties: Mapping[str, str]) -> dict[str, str]:
     """Certificates and keys in PEM files, which librdkafka does not call stores."""
     settings: dict[str, str] = {}
-    if authorities := properties.get("ssl.truststore.location"):
-        settings["ssl.ca.location"] = authorities
-    if identity := properties.get("ssl.keystore.location"):
-        settings["ssl.certificate.location"] = identity
-        settings["ssl.key.location"] = properties.get("ssl.key.location", identity)
-        password = properties.get("ssl.key.password") or properties.get("ssl.keystore.password")
-        if password:
-            settings["ssl.key.password"] = password
+    try:
+        stores = pem_stores(properties)
+    except SecurityError as error:
+        raise ToolError(str(error)) from None
+    if stores.authorities is not None:
+        settings["ssl.ca.location"] = stores.authorities
+    if stores.identity is not None:
+        settings["ssl.certificate.location"] = stores.identity
+        settings["ssl.key.location"] = stores.key or stores.identity
+        if stores.password is not None:
+            settings["ssl.key.password"] = stores.password
     identification = properties.get("ssl.endpoint.identification.algorithm")
     if identification is not None:
         settings["ssl.endpoint.identification.algorithm"] = identification or "none"
