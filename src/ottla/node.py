@@ -21,6 +21,7 @@ from ottla.coordinator.transactions.settings import TransactionSettings
 from ottla.handlers.context import Broker
 from ottla.log.manager import LogManager
 from ottla.log.names import LOCK_FILE
+from ottla.log.segment import OPEN_SEGMENTS_MAX
 from ottla.log.types import TopicPartition
 from ottla.metadata import meta_properties
 from ottla.metadata.change import MetadataChange, between
@@ -43,6 +44,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 5.0
+COORDINATION_SECONDS = 0.25
+"""While stopping, for requests that coordinators can still carry out. Members may wait for others longer."""
+DESCRIPTORS_PER_SEGMENT = 2
+"""The file, and the mapping of it that readers share."""
+DESCRIPTORS_FOR_CLIENTS = 200
 PLAINTEXT = 0
 
 
@@ -97,6 +103,7 @@ class Node:
         controller = self._controller = Controller(runtime, config, metadata_log, self._fail)
         await controller.start()
         self._stack.push_async_callback(controller.close)
+        self._stack.push_async_callback(self._core.close)
 
         stored = controller.image
         stored_config = effective_config(config, stored)
@@ -137,10 +144,10 @@ class Node:
             transactions=transactions,
             tasks=self._core,
         )
-        server = Server(runtime, config, Dispatcher(self._broker, self._requests))
-        bound = [await server.bind(endpoint) for endpoint in config.broker_listeners]
+        server = self._server = Server(runtime, config, Dispatcher(self._broker, self._requests))
         self._stack.push_async_callback(self._requests.close)
-        self._stack.push_async_callback(server.stop, DRAIN_SECONDS)
+        self._stack.push_async_callback(self._drain, server)
+        bound = [await server.bind(endpoint) for endpoint in config.broker_listeners]
 
         self._apply_metadata(between(MetadataImage(), controller.image))
         replicas.set_strays_aside()
@@ -160,9 +167,6 @@ class Node:
                 clean_shutdown=clean,
             )
         )
-        self._stack.push_async_callback(self._core.close)
-        self._stack.callback(groups.close)
-        self._stack.callback(transactions.close)
         logs.start(self._core, self._high_watermark)
         self._core.spawn(server.close_idle_connections(), "idle-connections")
         self.address = (advertised[0].host, advertised[0].port)
@@ -170,6 +174,7 @@ class Node:
             endpoint = metrics_endpoint(self._broker, server.limits)
             await endpoint.serve(config.metrics_listener)
             self._stack.push_async_callback(endpoint.stop)
+        self._warn_of_few_descriptors(logs)
         server.serve()
         self._started = True
 
@@ -192,6 +197,34 @@ class Node:
         """Finish what is in flight, sync, close: the next start needs no recovery."""
         await self._stack.aclose()
         await self._runtime.close()
+
+    async def _drain(self, server: Server) -> None:
+        """Answer what was read. What the answers wait for, such as a flush, is stopped after this."""
+        await server.stop_reading()
+        await server.wait_drained(COORDINATION_SECONDS)
+        # Members that wait for others would wait in vain: they are told to find their coordinator again.
+        self._transactions.close()
+        self._groups.close()
+        await server.wait_drained(DRAIN_SECONDS)
+        server.abort()
+
+    def _warn_of_few_descriptors(self, logs: LogManager) -> None:
+        descriptors = self._runtime.net.descriptors()
+        if descriptors is None:
+            return
+        _, limit = descriptors
+        partitions = len(list(logs.all_logs))
+        sealed = min(sum(len(each.segments) - 1 for each in logs.all_logs), OPEN_SEGMENTS_MAX)
+        needed = (partitions + sealed) * DESCRIPTORS_PER_SEGMENT + DESCRIPTORS_FOR_CLIENTS
+        if needed > limit:
+            log.warning(
+                "the limit of open files is %d, but %d partitions and the segments that are read may need "
+                "%d, with %d for clients: raise it (ulimit -n, LimitNOFILE=), or clients will be refused",
+                limit,
+                partitions,
+                needed,
+                DESCRIPTORS_FOR_CLIENTS,
+            )
 
     async def wait_failed(self) -> BaseException:
         return await asyncio.shield(self._failed)
@@ -220,6 +253,7 @@ class Node:
         config = effective_config(self._config, image)
         self._broker.config = config
         self._replicas.logs.config = config
+        self._server.limits.configure(config)
         self._replicas.update_config(config, image)
 
     def _high_watermark(self, tp: TopicPartition) -> int | None:

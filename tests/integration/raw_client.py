@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import socket
 import struct
+import time
 from pathlib import Path
 from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.schema.join_group.v5.request import JoinGroupRequest, JoinGroupRequestProtocol
 from kio.serial import entity_reader, entity_writer
 
 CLIENT_ID = b"raw"
+FIND_COORDINATOR = 10
+JOIN_GROUP = 11
+HEARTBEAT = 12
 API_VERSIONS = 18
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 KIB = 1024
@@ -94,6 +101,35 @@ def api_versions(connection: RawConnection) -> dict[int, range]:
     """What the broker says it speaks, by API key."""
     response = connection.call(API_VERSIONS, 0, load_request_schema(API_VERSIONS, 0)())
     return {int(api.api_key): range(api.min_version, api.max_version + 1) for api in response.api_keys}
+
+
+def wait_for_coordinator(connection: RawConnection, group: str, timeout_s: float = 20) -> None:
+    """Until the group's coordinator answers, which takes a moment on a new broker."""
+    find = load_request_schema(FIND_COORDINATOR, 0)(key=group)
+    heartbeat = load_request_schema(HEARTBEAT, 0)(group_id=group, generation_id=1, member_id="nobody")
+    deadline = time.monotonic() + timeout_s
+    while (
+        connection.call(FIND_COORDINATOR, 0, find).error_code != ErrorCode.none
+        or connection.call(HEARTBEAT, 0, heartbeat).error_code != ErrorCode.unknown_member_id
+    ):
+        assert time.monotonic() < deadline, f"there is no coordinator for {group}"
+        time.sleep(0.01)
+
+
+def join_group_frame(group: str, timeout_s: float = 30) -> bytes:
+    """The first member of a group waits for group.initial.rebalance.delay.ms."""
+    protocol = JoinGroupRequestProtocol(name="range", metadata=b"")
+    timeout = datetime.timedelta(seconds=timeout_s)
+    request = JoinGroupRequest(
+        group_id=group,
+        session_timeout=timeout,
+        rebalance_timeout=timeout,
+        member_id="",
+        group_instance_id="one",
+        protocol_type="consumer",
+        protocols=(protocol,),
+    )
+    return request_frame(JOIN_GROUP, 5, request)
 
 
 def private_memory_bytes(pid: int) -> int:

@@ -11,7 +11,13 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v12.request import FetchPartition, FetchRequest, FetchTopic
+from kio.schema.incremental_alter_configs.v1.request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 from raw_client import RawConnection, api_versions, private_memory_bytes, request_frame
 
@@ -20,6 +26,8 @@ from ottla.testing import BrokerProcess
 
 FETCH = 1
 METADATA = 3
+INCREMENTAL_ALTER_CONFIGS = 44
+BROKER = 4
 MIB = 1024 * 1024
 
 
@@ -114,6 +122,38 @@ def test_all_connections(caplog: pytest.LogCaptureFixture) -> None:
                 assert second.was_closed()
             assert api_versions(only)
         assert "max.connections=1" in caplog.text
+
+
+def alter_cluster_default(connection: RawConnection, key: str, value: str | None) -> None:
+    operation = 1 if value is None else 0
+    config = AlterableConfig(name=key, config_operation=operation, value=value)
+    resource = AlterConfigsResource(resource_type=BROKER, resource_name="", configs=(config,))
+    request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+    (answer,) = connection.call(INCREMENTAL_ALTER_CONFIGS, 1, request).responses
+    assert answer.error_code == ErrorCode.none, answer.error_message
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("max.connections", "0"),
+        ("max.connections.per.ip", "1"),
+        ("max.connections.per.ip.overrides", "127.0.0.1:1"),
+    ],
+)
+def test_limits_of_connections_change_while_the_broker_runs(key: str, value: str) -> None:
+    with (
+        ottla.testing.broker() as broker,
+        RawConnection(broker.bootstrap_servers) as earlier,
+    ):
+        assert api_versions(earlier)
+        alter_cluster_default(earlier, key, value)
+        with RawConnection(broker.bootstrap_servers) as later:
+            assert later.was_closed()
+        assert api_versions(earlier), "those that are open stay"
+        alter_cluster_default(earlier, key, None)
+        with RawConnection(broker.bootstrap_servers) as later:
+            assert api_versions(later)
 
 
 def test_idle_connection() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.runtime.tasks import ByteBudget
-from ottla.wire.frame import FrameReader, MalformedFrame
+from ottla.wire.frame import OWN_BYTES_MIN, UNCOUNTED_BYTES_MAX, FrameReader, MalformedFrame
 
 SCRATCH = 512
 
@@ -34,7 +34,7 @@ def feed(frames: FrameReader, stream: bytes, cuts: list[int]) -> list[bytes]:
         turn += 1
         while (frame := frames.next_frame()) is not None:
             got.append(bytes(frame))
-        assert frames.settle()
+        assert frames.settle() == 0
     return got
 
 
@@ -61,19 +61,70 @@ def test_sizes_that_cannot_be_are_refused(size):
         frames.next_frame()
 
 
+def deliver(frames: FrameReader, data: bytes) -> int:
+    """How many bytes have to be reserved before more can be read."""
+    for at in range(0, len(data), SCRATCH):
+        piece = data[at : at + SCRATCH]
+        while piece:
+            target = frames.target()
+            size = min(len(target), len(piece))
+            target[:size] = piece[:size]
+            frames.received(size)
+            piece = piece[size:]
+            assert frames.next_frame() is None
+            if needed := frames.settle():
+                assert at + SCRATCH >= len(data), "nothing can be read until they are"
+                return needed
+    return 0
+
+
+def test_announcing_a_large_frame_takes_nothing_from_the_budget():
+    frames, budget = reader(limit=UNCOUNTED_BYTES_MAX)
+    assert budget.reserve(UNCOUNTED_BYTES_MAX)
+    assert deliver(frames, struct.pack(">i", 900_000)) == 0
+    assert deliver(frames, b"x" * 1000) == 0
+    assert budget.used == UNCOUNTED_BYTES_MAX
+    assert not frames.holds_unfinished
+    assert 0 < len(frames.target()) <= OWN_BYTES_MIN
+
+
 def test_a_frame_beyond_the_budget_waits_until_memory_is_free():
-    frames, budget = reader(limit=1000)
-    assert budget.reserve(900)
-    head = struct.pack(">i", 600) + b"x" * 100
-    frames.target()[: len(head)] = head
-    frames.received(len(head))
-    assert frames.next_frame() is None
-    assert not frames.settle()
-    called = []
-    budget.call_when_free(lambda: called.append(frames.settle()))
-    budget.release(900)
-    assert called == [True]
-    assert len(frames.target()) >= 500
+    frames, budget = reader(limit=1_000_000)
+    assert budget.reserve(900_000)
+    head = struct.pack(">i", 600_000)
+    body = b"x" * (UNCOUNTED_BYTES_MAX - 4)
+    needed = deliver(frames, head + body)
+    assert needed == 600_004
+    assert budget.used == 900_000
+    assert not frames.holds_unfinished
+    budget.call_when_reserved(needed, lambda: frames.accept(needed))
+    budget.release(900_000)
+    assert frames.holds_unfinished
+    assert budget.used == needed
+    rest = b"y" * (600_000 - len(body))
+    target = frames.target()
+    assert len(target) == len(rest)
+    target[:] = rest
+    frames.received(len(rest))
+    assert bytes(frames.next_frame()) == body + rest
+    frames.close()
+    assert budget.used == 0
+
+
+def test_who_waits_for_more_holds_nothing_that_others_wait_for():
+    """A buffer kept from an earlier frame is given back, or two of them could wait for each other."""
+    frames, budget = reader(limit=1_000_000)
+    first = struct.pack(">i", 200_000) + bytes(200_000)
+    assert deliver(frames, first[:-1]) == 0
+    frames.target()[:1] = first[-1:]
+    frames.received(1)
+    assert frames.next_frame() is not None
+    assert frames.settle() == 0
+    assert budget.used == 200_004
+    assert budget.reserve(700_000)
+    larger = struct.pack(">i", 900_000) + bytes(UNCOUNTED_BYTES_MAX - 4)
+    assert deliver(frames, larger) == 900_004
+    assert budget.used == 700_000
 
 
 @given(st.binary(max_size=2000), st.lists(st.integers(1, 700), min_size=1, max_size=5))

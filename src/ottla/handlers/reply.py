@@ -10,18 +10,20 @@ from ottla.runtime.disk import ReadableBuffer
 class PendingReply:
     """Completed once by the handler; read by the connection, which keeps replies in request order."""
 
-    __slots__ = ("_notify", "_on_cancel", "_on_hurry", "body", "correlation_id", "error", "flexible")
+    __slots__ = ("_notify", "_on_cancel", "_on_hurry", "body", "correlation_id", "error", "flexible", "size")
 
     def __init__(self, on_cancel: Callable[[], object], on_hurry: Callable[[], object] | None = None) -> None:
         self.body: list[ReadableBuffer] | None = None
         self.error: BaseException | None = None
         self.correlation_id = 0
         self.flexible = False
+        self.size = 0
+        """In bytes; kept here by the connection while a finished reply waits for its turn."""
         self._on_cancel = on_cancel
         self._on_hurry = on_hurry
-        self._notify: Callable[[], None] | None = None
+        self._notify: Callable[[PendingReply], None] | None = None
 
-    def bind(self, correlation_id: int, flexible: bool, notify: Callable[[], None]) -> None:
+    def bind(self, correlation_id: int, flexible: bool, notify: Callable[[PendingReply], None]) -> None:
         self.correlation_id = correlation_id
         self.flexible = flexible
         self._notify = notify
@@ -29,13 +31,13 @@ class PendingReply:
     def complete(self, body: list[ReadableBuffer]) -> None:
         self.body = body
         if self._notify is not None:
-            self._notify()
+            self._notify(self)
 
     def fail(self, error: BaseException) -> None:
         """There is no answer; the connection has to be closed."""
         self.error = error
         if self._notify is not None:
-            self._notify()
+            self._notify(self)
 
     def hurry(self) -> None:
         """The broker is stopping: answer now if waiting was only for more."""

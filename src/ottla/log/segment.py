@@ -32,10 +32,13 @@ NEVER = 2**63 - 1
 _BASE_OFFSET = struct.Struct(">q")
 
 
+OPEN_SEGMENTS_MAX = 256
+
+
 class OpenSegments:
     """Bounds the files and lookup memory that segments no longer written to may hold, over all partitions."""
 
-    def __init__(self, segments_max: int = 256) -> None:
+    def __init__(self, segments_max: int = OPEN_SEGMENTS_MAX) -> None:
         self._segments_max = segments_max
         self._used: OrderedDict[Segment, None] = OrderedDict()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import socket
 import ssl
 from collections.abc import Callable
@@ -28,6 +30,10 @@ class Network(Protocol):
         """What other machines call this one."""
         ...
 
+    def descriptors(self) -> tuple[int, int] | None:
+        """Files and sockets this process has open, and how many it may; None where nobody counts them."""
+        ...
+
     async def listen(self, factory: ProtocolFactory, host: str, port: int) -> Listener: ...
 
     async def connect(
@@ -48,6 +54,16 @@ class AsyncioNetwork:
     @property
     def host_name(self) -> str:
         return socket.getfqdn()
+
+    def descriptors(self) -> tuple[int, int] | None:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if limit == resource.RLIM_INFINITY:
+            return None
+        try:
+            # One of them is the directory itself.
+            return len(os.listdir("/dev/fd")) - 1, limit
+        except FileNotFoundError:
+            return None
 
     async def listen(self, factory: ProtocolFactory, host: str, port: int) -> AsyncioListener:
         loop = asyncio.get_running_loop()

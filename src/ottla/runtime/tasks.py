@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -90,15 +90,20 @@ class TaskScope:
 
 
 class ByteBudget:
-    """Memory promised before a body is read. A refused caller is called back once bytes are free again."""
+    """Memory promised before it is used. Who does not get it at once may stand in line for it."""
 
-    __slots__ = ("_waiting", "_waking", "limit", "used")
+    __slots__ = ("_granting", "_waiting", "limit", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
-        self._waiting: deque[Callable[[], None]] = deque()
-        self._waking = False
+        # Ordered, and cheap to take from at either end and in the middle.
+        self._waiting: OrderedDict[Callable[[], None], int] = OrderedDict()
+        self._granting = False
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
 
     @property
     def is_tight(self) -> bool:
@@ -106,25 +111,42 @@ class ByteBudget:
         return bool(self._waiting) or self.used * 2 > self.limit
 
     def reserve(self, size: int) -> bool:
-        # One oversized request may pass when nothing else is in flight; it would starve otherwise.
-        if self.used and self.used + size > self.limit:
+        """Refused as well while others wait: who needs much would never get it otherwise."""
+        if self._waiting or not self._fits(size):
             return False
         self.used += size
         return True
 
-    def call_when_free(self, callback: Callable[[], None]) -> None:
-        self._waiting.append(callback)
+    def call_when_reserved(self, size: int, callback: Callable[[], None]) -> None:
+        """`callback` is called when its turn has come and the bytes are reserved for it."""
+        self._waiting[callback] = size
+        self._grant()
+
+    def leave(self, callback: Callable[[], None]) -> None:
+        """It no longer wants what it waits for, if it does."""
+        if self._waiting.pop(callback, None) is not None:
+            self._grant()
 
     def release(self, size: int) -> None:
         self.used -= size
-        # A caller woken here may release in turn; it must not wake the others again below itself.
-        if self._waking or not size:
+        self._grant()
+
+    def _fits(self, size: int) -> bool:
+        # One oversized request may pass when nothing else is in flight; it would starve otherwise.
+        return not self.used or self.used + size <= self.limit
+
+    def _grant(self) -> None:
+        # Who is called here may release in turn, which must not call the next one below it.
+        if self._granting:
             return
-        self._waking = True
+        self._granting = True
         try:
-            for _ in range(len(self._waiting)):
-                if self.used >= self.limit:
+            while self._waiting:
+                callback, size = next(iter(self._waiting.items()))
+                if not self._fits(size):
                     break
-                self._waiting.popleft()()
+                del self._waiting[callback]
+                self.used += size
+                callback()
         finally:
-            self._waking = False
+            self._granting = False

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from ottla.handlers.reply import PendingReply
 from ottla.runtime.disk import ReadableBuffer
-from ottla.server.dispatch import framed
+from ottla.server.dispatch import add_header
 from ottla.wire.frame import FrameReader, MalformedFrame
 
 if TYPE_CHECKING:
@@ -18,11 +18,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Requests of one connection that may wait for their turn before reading from it stops.
+# Reading from a connection stops while so many of its replies wait for their turn, or so many bytes of them,
+# or while the client has left so many bytes unread.
 PENDING_REPLIES_MAX = 128
+PENDING_REPLY_BYTES_MAX = 16 * 1024 * 1024
 WRITE_BUFFER_BYTES_MAX = 16 * 1024 * 1024
+# Replies are handed over together, so that a small one costs no system call, but not more than this at once:
+# what is not handed over is not known to the limit above.
+WRITE_BYTES_MAX = 1024 * 1024
+# A client may send many requests at once, each of them slow: after so long it is the turn of others.
+TURN_SECONDS_MAX = 0.02
+REQUESTS_BETWEEN_LOOKS = 4
+"""At the clock, whose price the fast requests would pay."""
 
-Reply = tuple[int, bool, list[ReadableBuffer]]
+FinishedReply = tuple[list[ReadableBuffer], int]
+"""With its size in bytes."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -35,13 +45,16 @@ class Connection(asyncio.BufferedProtocol):
         "_listener",
         "_out",
         "_pending",
+        "_pending_bytes",
         "_processing",
         "_reader",
         "_transport",
+        "_wanted_bytes",
         "_write_paused",
         "active",
         "address",
         "host",
+        "quiet_ticks",
     )
 
     def __init__(self, limits: ConnectionLimits, listener: str) -> None:
@@ -50,13 +63,16 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatch = limits.dispatcher.dispatch
         self._reader = FrameReader(limits.scratch, limits.request_bytes, limits.request_bytes_max)
         self._out: list[ReadableBuffer] = []
-        self._pending: deque[PendingReply | Reply] = deque()
+        self._pending: deque[PendingReply | FinishedReply] = deque()
+        self._pending_bytes = 0
+        self._wanted_bytes = 0
         self._blocked = False
         self._draining = False
         self._flush_due = False
         self._processing = False
         self._write_paused = False
         self.active = True
+        self.quiet_ticks = 0
         self.address = "?"
         self.host = "?"
 
@@ -67,9 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername") or ("?", 0)
         self.host = str(peer[0])
         self.address = f"{peer[0]}:{peer[1]}"
-        refusal = self._limits.admit(self)
-        if refusal is not None:
-            log.warning("refusing connection from %s: %s", self.address, refusal)
+        if not self._limits.admit(self):
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES_MAX)
@@ -78,6 +92,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._limits.forget(self)
+        # First, or memory that this one gives back would be granted to it.
+        self._limits.request_bytes.leave(self._memory_granted)
         self._reader.close()
         pending, self._pending = self._pending, deque()
         for reply in pending:
@@ -106,6 +122,9 @@ class Connection(asyncio.BufferedProtocol):
         """Handle every whole frame there is, unless the client has to wait."""
         reader = self._reader
         out = self._out
+        out_bytes = 0
+        handled = 0
+        turn_ends = 0.0
         pending = self._pending
         self._processing = True
         try:
@@ -113,35 +132,74 @@ class Connection(asyncio.BufferedProtocol):
                 frame = reader.next_frame()
                 if frame is None:
                     break
+                handled += 1
+                if handled == REQUESTS_BETWEEN_LOOKS:
+                    handled = 0
+                    now = self._limits.monotonic()
+                    if not turn_ends:
+                        turn_ends = now + TURN_SECONDS_MAX
+                    elif now > turn_ends:
+                        self._let_others_go_first()
                 correlation_id, flexible, body = self._dispatch(frame, self.address, self._listener)
                 if body is None:
                     continue
                 if type(body) is list:
+                    size = add_header(correlation_id, flexible, body)
                     if pending:
-                        pending.append((correlation_id, flexible, body))
+                        pending.append((body, size))
+                        self._pending_bytes += size
+                        self._block_if_too_much_is_pending()
                     else:
-                        out += framed(correlation_id, flexible, body)
+                        out += body
+                        out_bytes += size
+                        if out_bytes > WRITE_BYTES_MAX:
+                            self._flush()
+                            out_bytes = 0
                 else:
                     reply = cast(PendingReply, body)
                     reply.bind(correlation_id, flexible, self._reply_ready)
                     pending.append(reply)
-                    if len(pending) >= PENDING_REPLIES_MAX:
-                        self._block()
+                    self._block_if_too_much_is_pending()
+            if out:
+                self._flush()
+            self._make_room()
         except (MalformedFrame, struct.error, IndexError, UnicodeDecodeError) as error:
             self._close_malformed(error)
-            return
         except Exception:
             log.exception("closing connection from %s: its request failed", self.address)
             self._transport.abort()
-            return
         finally:
             self._processing = False
-        if out:
-            self._flush()
+
+    def _make_room(self) -> None:
+        """For the rest of a frame that has not come whole; if there is none, the client waits."""
+        reader = self._reader
+        needed = reader.settle()
         # Memory that others only keep for later comes before letting this client wait.
-        if not reader.settle() and not (self._limits.reclaim() and reader.settle()):
-            self._block()
-            self._limits.request_bytes.call_when_free(self._unblock)
+        if needed and self._limits.reclaim():
+            needed = reader.settle()
+        if not needed:
+            return
+        if not self._limits.may_wait_for_memory:
+            log.warning(
+                "closing connection from %s: queued.max.request.bytes is taken, and too many wait for it",
+                self.address,
+            )
+            self._transport.abort()
+            return
+        self._block()
+        self._wanted_bytes = needed
+        self._limits.request_bytes.call_when_reserved(needed, self._memory_granted)
+
+    def _memory_granted(self) -> None:
+        granted, self._wanted_bytes = self._wanted_bytes, 0
+        try:
+            self._reader.accept(granted)
+        except (OSError, MemoryError) as error:
+            log.error("closing connection from %s: no memory for %d bytes: %s", self.address, granted, error)
+            self._transport.abort()
+            return
+        self._unblock()
 
     def _close_malformed(self, error: Exception) -> None:
         log.warning("closing connection from %s: %s", self.address, error)
@@ -155,13 +213,24 @@ class Connection(asyncio.BufferedProtocol):
             self._blocked = True
             self._transport.pause_reading()
 
+    def _block_if_too_much_is_pending(self) -> None:
+        if len(self._pending) >= PENDING_REPLIES_MAX or self._pending_bytes >= PENDING_REPLY_BYTES_MAX:
+            self._block()
+
+    def _let_others_go_first(self) -> None:
+        self._block()
+        asyncio.get_running_loop().call_soon(self._unblock)
+
     def _unblock(self) -> None:
         if (
             self._blocked
+            and self._limits.serving
             and not self._draining
             and not self._write_paused
+            and not self._wanted_bytes
             and not self._transport.is_closing()
             and len(self._pending) < PENDING_REPLIES_MAX
+            and self._pending_bytes < PENDING_REPLY_BYTES_MAX
         ):
             self._blocked = False
             self._transport.resume_reading()
@@ -169,27 +238,40 @@ class Connection(asyncio.BufferedProtocol):
 
     # Replies
 
-    def _reply_ready(self) -> None:
+    def _reply_ready(self, reply: PendingReply) -> None:
         """A waiting reply is complete: send it, and those behind it, if it is their turn."""
         pending = self._pending
+        head = pending[0]
+        if head is not reply:
+            if reply.body is not None:
+                reply.size = add_header(reply.correlation_id, reply.flexible, reply.body)
+                self._pending_bytes += reply.size
+                self._block_if_too_much_is_pending()
+            return
         out = self._out
         while pending:
-            reply = pending[0]
-            if isinstance(reply, PendingReply):
-                if reply.error is not None:
+            first = pending[0]
+            if isinstance(first, PendingReply):
+                if first.error is not None:
                     log.error(
-                        "closing connection from %s: a request failed", self.address, exc_info=reply.error
+                        "closing connection from %s: a request failed", self.address, exc_info=first.error
                     )
                     self._transport.abort()
                     return
-                if reply.body is None:
+                if first.body is None:
                     break
-                out += framed(reply.correlation_id, reply.flexible, reply.body)
+                if first.size:
+                    self._pending_bytes -= first.size
+                else:
+                    add_header(first.correlation_id, first.flexible, first.body)
+                out += first.body
             else:
-                out += framed(*reply)
+                out += first[0]
+                self._pending_bytes -= first[1]
             pending.popleft()
-        # Not at once: replies that become ready in the same turn of the loop leave in one write.
-        if not self._processing and not self._flush_due:
+        # Not at once: replies that become ready in the same turn of the loop leave in one write. Requests
+        # that are being handled end with a write anyway; only a blocked connection has to be looked at again.
+        if not self._flush_due and (self._blocked or not self._processing):
             self._flush_due = True
             asyncio.get_running_loop().call_soon(self._flush_ready)
 
@@ -217,7 +299,13 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_waiting(self) -> bool:
-        return bool(self._pending)
+        """For answers, or for memory."""
+        return bool(self._pending) or self._wanted_bytes > 0
+
+    @property
+    def holds_unfinished_request(self) -> bool:
+        """Others may wait for the memory that is taken by a request of which the rest does not come."""
+        return not self._blocked and self._reader.holds_unfinished
 
     def release_buffer(self) -> None:
         self._reader.release()

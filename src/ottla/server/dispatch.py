@@ -21,17 +21,19 @@ _REPLY_HEADER = struct.Struct(">ii")
 _REPLY_HEADER_FLEXIBLE = struct.Struct(">iiB")
 
 
-def framed(correlation_id: int, flexible: bool, body: list[ReadableBuffer]) -> list[ReadableBuffer]:
+def add_header(correlation_id: int, flexible: bool, body: list[ReadableBuffer]) -> int:
+    """Make a frame of the body; how many bytes it has."""
     size = 4
     for buffer in body:
         size += len(buffer)
     if flexible:
-        head = _REPLY_HEADER_FLEXIBLE.pack(size + 1, correlation_id, 0)
+        size += 1
+        head = _REPLY_HEADER_FLEXIBLE.pack(size, correlation_id, 0)
     else:
         head = _REPLY_HEADER.pack(size, correlation_id)
     # The first buffer of every body is small: one write is cheaper than two.
     body[0] = head + body[0]
-    return body
+    return size
 
 
 class Dispatcher:

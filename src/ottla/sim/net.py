@@ -192,6 +192,9 @@ class HostNetwork:
     def host_name(self) -> str:
         return self._name
 
+    def descriptors(self) -> tuple[int, int] | None:
+        return None
+
     async def listen(self, factory: ProtocolFactory, host: str, port: int) -> SimListener:
         if host != self._name and host not in OWN_NAMES:
             raise OSError(errno.EADDRNOTAVAIL, f"{self._name} cannot listen on {host}")

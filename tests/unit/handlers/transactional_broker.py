@@ -249,7 +249,7 @@ async def finished(reply: list[ReadableBody] | PendingReply | None) -> bytes:
     if isinstance(reply, PendingReply):
         done = asyncio.Event()
         if reply.body is None and reply.error is None:
-            reply.bind(0, True, done.set)
+            reply.bind(0, True, lambda _: done.set())
             await asyncio.wait_for(done.wait(), 5)
         if reply.error is not None:
             raise reply.error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 
 import pytest
 
@@ -74,19 +75,30 @@ def test_a_failed_task_is_reported_and_others_are_not() -> None:
     assert failures == [("test/bad", "broken")]
 
 
-def test_budget_refuses_beyond_its_limit_and_calls_back() -> None:
+class Waiter:
+    """Wants bytes, and gives them back when told to."""
+
+    def __init__(self, budget: ByteBudget, name: str, size: int, granted: list[str]) -> None:
+        self.budget, self.name, self.size, self.granted = budget, name, size, granted
+        budget.call_when_reserved(size, self.take)
+
+    def take(self) -> None:
+        self.granted.append(self.name)
+
+
+def test_budget_refuses_beyond_its_limit_and_grants_in_order() -> None:
     budget = ByteBudget(100)
-    called: list[str] = []
+    granted: list[str] = []
     assert budget.reserve(60)
     assert not budget.reserve(50)
     assert budget.used == 60
-    budget.call_when_free(lambda: called.append("a"))
-    budget.call_when_free(lambda: called.append("b"))
+    for name, size in (("a", 50), ("b", 50), ("c", 10)):
+        Waiter(budget, name, size, granted)
+    assert (granted, budget.waiting) == ([], 3)
     budget.release(60)
-    assert called == ["a", "b"]
-    assert budget.used == 0
-    budget.release(0)
-    assert called == ["a", "b"]
+    assert (granted, budget.used, budget.waiting) == (["a", "b"], 100, 1)
+    budget.release(50)
+    assert (granted, budget.used, budget.waiting) == (["a", "b", "c"], 60, 0)
 
 
 def test_budget_lets_one_oversized_request_pass_alone() -> None:
@@ -98,39 +110,59 @@ def test_budget_lets_one_oversized_request_pass_alone() -> None:
     assert not budget.reserve(500)
 
 
-def test_budget_stops_calling_back_once_it_is_full_again() -> None:
+def test_nobody_overtakes_who_waits_for_much() -> None:
     budget = ByteBudget(100)
-    called: list[str] = []
+    granted: list[str] = []
+    assert budget.reserve(60)
+    Waiter(budget, "much", 90, granted)
+    assert not budget.reserve(10)
+    Waiter(budget, "little", 10, granted)
+    assert granted == []
+    budget.release(60)
+    assert granted == ["much", "little"]
 
-    def take(name: str, size: int) -> None:
-        if budget.reserve(size):
-            called.append(name)
-        else:
-            budget.call_when_free(lambda: take(name, size))
+
+def test_who_leaves_the_line_lets_the_next_pass() -> None:
+    budget = ByteBudget(100)
+    granted: list[str] = []
+    assert budget.reserve(60)
+    much = Waiter(budget, "much", 90, granted)
+    Waiter(budget, "little", 10, granted)
+    budget.leave(much.take)
+    assert (granted, budget.used) == (["little"], 70)
+    budget.leave(much.take)
+    assert budget.used == 70
+
+
+def test_a_release_calls_only_those_who_get_something() -> None:
+    """However many wait: a release that looked at all of them would take all day with thousands."""
+    budget = ByteBudget(100)
+    granted: list[str] = []
+    assert budget.reserve(100)
+    for number in range(1000):
+        Waiter(budget, str(number), 100, granted)
+    budget.release(100)
+    assert granted == ["0"]
+
+
+def test_those_who_give_back_at_once_do_not_nest() -> None:
+    budget = ByteBudget(100)
+    depths: list[int] = []
+    depth = 0
+
+    def give_back() -> None:
+        nonlocal depth
+        depth += 1
+        depths.append(depth)
+        budget.release(100)
+        depth -= 1
 
     assert budget.reserve(100)
-    for name, size in (("a", 100), ("b", 40), ("c", 60)):
-        take(name, size)
+    for _ in range(3000):
+        budget.call_when_reserved(100, partial(give_back))
     budget.release(100)
-    assert called == ["a"]
-    budget.release(100)
-    assert called == ["a", "b", "c"]
-
-
-def test_a_waiter_refused_again_is_called_at_the_next_release_not_at_once() -> None:
-    budget = ByteBudget(100)
-    attempts: list[int] = []
-
-    def retry() -> None:
-        attempts.append(budget.used)
-        budget.call_when_free(retry)
-
-    budget.reserve(50)
-    budget.reserve(30)
-    budget.call_when_free(retry)
-    budget.release(50)
-    budget.release(30)
-    assert attempts == [30, 0]
+    assert depths == [1] * 3000
+    assert budget.used == 0
 
 
 def test_offload_runs_elsewhere_and_returns_results_and_errors() -> None:
