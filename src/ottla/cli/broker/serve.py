@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import uvloop
 
@@ -19,6 +20,7 @@ from ottla import __version__
 from ottla.cli.broker import pid_file
 from ottla.cli.broker.log_lines import log_to_stderr
 from ottla.cli.broker.settings import broker_config, ignored, unreachable_from_elsewhere
+from ottla.cli.broker.stop_signals import ignore_from_now_on, stop_signals, stopped_before_ready
 from ottla.config import BrokerConfig, ConfigError
 from ottla.metadata.meta_properties import MetaPropertiesError
 from ottla.metadata.records import MetadataRecordError
@@ -51,7 +53,9 @@ def serve(
         print(f"ottla: warning: ignored settings that Ottla does not know: {names}", file=sys.stderr)
     _raise_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config))
+        status = runner.run(_serve(config))
+    ignore_from_now_on()
+    return status
 
 
 def _raise_file_limit() -> None:
@@ -65,12 +69,20 @@ def _raise_file_limit() -> None:
 async def _serve(config: BrokerConfig) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _stop_or_quit, stopping)
+    for number in stop_signals():
+        # Shells and kernels may say twice that the terminal is gone; who presses Ctrl-C twice is in a hurry.
+        act = stopping.set if number == signal.SIGHUP else partial(_stop_or_quit, stopping)
+        loop.add_signal_handler(number, act)
+    asked = asyncio.ensure_future(stopping.wait())
 
     node = Node(real_runtime(), config)
+    starting = asyncio.ensure_future(node.start())
+    await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
+    starting.cancel()
     try:
-        await node.start()
+        await starting
+    except asyncio.CancelledError:
+        return stopped_before_ready()
     except DiskLocked as error:
         return _fail(f"{error.filename}: in use by another broker; stop it or choose another --data-dir")
     except (ConfigError, MetaPropertiesError, QuorumError, MetadataRecordError) as error:
@@ -86,7 +98,6 @@ async def _serve(config: BrokerConfig) -> int:
         gc.enable()
         _announce(node, config)
         failed = asyncio.ensure_future(node.wait_failed())
-        asked = asyncio.ensure_future(stopping.wait())
         await asyncio.wait({failed, asked}, return_when=asyncio.FIRST_COMPLETED)
         # The node has logged what failed, and knows not to call this a clean shutdown.
         await node.stop()

@@ -6,11 +6,13 @@ import argparse
 import gc
 from typing import Any
 
+from ottla.cli.broker.stop_signals import end_at_once_until_started
+
 _EPILOG = """\
 Without a file, the broker listens on 127.0.0.1:9092 and keeps its data in ./ottla-data, and new
 consumer groups begin at once (group.initial.rebalance.delay.ms=0).
-SIGTERM or Ctrl-C finishes what is in flight, syncs the data and ends with status 0; a second one ends at
-once.
+SIGTERM, Ctrl-C or the end of the terminal (SIGHUP, unless run by nohup) finishes what is in flight, syncs
+the data and ends with status 0; a second SIGTERM or Ctrl-C ends at once.
 """
 
 
@@ -48,6 +50,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    end_at_once_until_started()
     # Nothing made while starting is garbage; `serve` freezes it all and turns the collector on again.
     gc.disable()
     # Late, because asyncio and the broker take longer to import than `ottla --help` to answer.
