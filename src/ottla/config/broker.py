@@ -28,6 +28,8 @@ _CHAINS = {
     for synonym in key.synonyms
 }
 
+RECORDS_VALIDATE = "ottla.records.validate"
+
 _Layer = Mapping[str, str]
 
 
@@ -43,7 +45,7 @@ class UnusedSetting(NamedTuple):
 class BrokerConfig:
     """Typed, parsed access to every broker key."""
 
-    __slots__ = ("_layers", "_topic_values", "_values", "unknown_keys", "unused")
+    __slots__ = ("_layers", "_topic_values", "_values", "unknown_keys", "unused", "walking_listeners")
 
     def __init__(
         self, static: _Layer, cluster_default: _Layer, broker: _Layer, unused: tuple[UnusedSetting, ...] = ()
@@ -54,12 +56,21 @@ class BrokerConfig:
             (ConfigSource.CLUSTER_DEFAULT, cluster_default),
             (ConfigSource.STATIC, static),
         )
-        self.unknown_keys = tuple(sorted(name for name in static if name not in BROKER_KEYS))
         self._values: dict[str, Value] = {name: self._resolve(key) for name, key in BROKER_KEYS.items()}
         self._topic_values = {
             name: self._resolve_topic_default(key) for name, key in TOPIC_KEYS.items() if key.synonyms
         }
         check_broker(self._values, self._topic_values)
+        validated = {
+            endpoint.listener: self._of_listener(endpoint.listener, RECORDS_VALIDATE)
+            for endpoint in self.broker_listeners
+        }
+        self.walking_listeners = frozenset(name for name, how in validated.items() if how == "records")
+        """Those where every record that comes in is looked at."""
+        of_listeners = {_listener_key(name, RECORDS_VALIDATE) for name in validated}
+        self.unknown_keys = tuple(
+            sorted(name for name in static if name not in BROKER_KEYS and name not in of_listeners)
+        )
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
@@ -231,6 +242,16 @@ class BrokerConfig:
                 return key.parse(text)
         return key.default
 
+    def _of_listener(self, listener: str, name: str) -> Value:
+        """A setting that one listener may have for itself, in the file."""
+        text = self._layers[-1][1].get(_listener_key(listener, name))
+        if text is None:
+            return self._values[name]
+        try:
+            return BROKER_KEYS[name].parse(text)
+        except ConfigError as error:
+            raise ConfigError(f"{_listener_key(listener, '')}{error}") from None
+
     def _resolve_topic_default(self, topic_key: ConfigKey) -> Value:
         for _, layer in self._layers:
             for synonym in topic_key.synonyms:
@@ -273,6 +294,10 @@ def unknown_key(kind: str, name: str, keys: Mapping[str, ConfigKey]) -> ConfigEr
     near = difflib.get_close_matches(name, keys, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     return ConfigError(f"{name}: is not a {kind} setting{hint}")
+
+
+def _listener_key(listener: str, name: str) -> str:
+    return f"listener.name.{listener.lower()}.{name}"
 
 
 def _with_node_id(properties: Mapping[str, str]) -> dict[str, str]:

@@ -162,6 +162,18 @@ SERVER_KEYS = (
         importance="low",
     ),
     ConfigKey(
+        "ottla.records.validate",
+        ConfigType.STRING,
+        "header",
+        "How far producers' batches are trusted. `header`: what their headers say is checked, and records "
+        "only where a topic needs it (keys for cleanup.policy=compact, the age of timestamps for "
+        "message.timestamp.before.max.ms). `records`: every record is looked at, as Apache Kafka does, and a "
+        "batch that consumers could not read is refused. In the file, one listener can have it for itself: "
+        "`listener.name.<name>.ottla.records.validate`. The guide on running says what it costs.",
+        choices=("header", "records"),
+        dynamic="cluster-wide",
+    ),
+    ConfigKey(
         "request.timeout.ms",
         ConfigType.INT,
         30_000,

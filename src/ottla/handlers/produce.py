@@ -4,8 +4,9 @@ The append itself is synchronous and finished when this returns, so the request'
 once. One replica means that what is appended is committed: acks=1 and acks=all are answered alike. acks=0
 has no answer; an error then closes the connection, which is how such a producer learns of it.
 
-Records that have to be compressed anew wait until another thread has done that, see `recompression`; so do
-all that come for the same partition meanwhile. Not with acks=0: then nobody would learn of an error.
+Records that have to be compressed anew, or of which too many have to be looked at, wait until that was done
+elsewhere, see `preparation`; so do all that come for the same partition meanwhile. With acks=0 only the
+broker's log tells of an error then.
 
 The first records of a transaction on a partition wait for its coordinator, see `verification`; later ones of
 the same producer wait behind them.
@@ -24,14 +25,26 @@ from ottla.handlers.context import Broker
 from ottla.handlers.registry import handles
 from ottla.handlers.reply import PendingReply
 from ottla.handlers.verification import Refusal, TransactionalWrite, continues
+from ottla.log.examination import TakesLong
 from ottla.log.log import PartitionLog
 from ottla.log.verification import ONGOING, Verification
 from ottla.replication.partition import Partition
+from ottla.replication.preparation import Preparations
 from ottla.replication.turns import Turn
 from ottla.runtime.disk import ReadableBuffer
 from ottla.wire import produce as codec
 from ottla.wire.api import ApiKey
-from ottla.wire.errors import ErrorCode, InvalidProducerIdMapping, KafkaError
+from ottla.wire.errors import (
+    CorruptMessage,
+    ErrorCode,
+    InvalidProducerIdMapping,
+    KafkaError,
+    RecordListTooLarge,
+    RecordTooLarge,
+    RefusedRecords,
+    StorageError,
+    UnknownTopicOrPartition,
+)
 from ottla.wire.frame import MalformedFrame
 from ottla.wire.produce import PartitionResult, ProduceRequest, TopicData
 
@@ -40,6 +53,17 @@ log = logging.getLogger(__name__)
 _UNKNOWN_TOPIC_OR_PARTITION = ErrorCode.unknown_topic_or_partition.value
 _UNKNOWN_TOPIC_ID = ErrorCode.unknown_topic_id.value
 _STORAGE_ERROR = ErrorCode.kafka_storage_error.value
+
+# As in Apache Kafka: with these errors an answer does not say where the log begins.
+_WITHOUT_START_OFFSET = (
+    CorruptMessage,
+    RecordListTooLarge,
+    RecordTooLarge,
+    StorageError,
+    UnknownTopicOrPartition,
+)
+# Of records that have to be looked at or compressed anew: as much of one request as the event loop may do.
+QUICK_REQUEST_BYTES_MAX = 128 * 1024
 
 Results = list[tuple[bytes, list[PartitionResult]]]
 
@@ -52,6 +76,7 @@ class _Waiting(NamedTuple):
     partition: Partition
     records: memoryview
     verdict: Verification | None
+    walk: bool
     turn: Turn
 
 
@@ -61,13 +86,14 @@ _Written: TypeAlias = tuple[Results, list[PartitionLog], list[_Waiting]]
 
 @handles(ApiKey.PRODUCE)
 def produce(
-    broker: Broker, version: int, frame: memoryview, at: int
+    broker: Broker, version: int, frame: memoryview, at: int, listener: str = ""
 ) -> list[ReadableBuffer] | PendingReply | None:
     request = codec.parse(frame, at, version)
     transactional_id, acks, _, topics = request
+    walk = listener in broker.config.walking_listeners
     if transactional_id is not None:
-        return _produce_transactional(broker, version, request)
-    written = _write(broker, version, acks, topics)
+        return _produce_transactional(broker, version, request, walk)
+    written = _write(broker, version, acks, topics, walk)
     if acks and not written[1] and not written[2]:
         return [codec.encode(version, written[0])]
     return _answer(broker, version, acks, written)
@@ -76,9 +102,11 @@ def produce(
 def _answer(
     broker: Broker, version: int, acks: int, written: _Written
 ) -> list[ReadableBuffer] | PendingReply | None:
-    if acks == 0:
-        return None
     results, to_flush, waiting = written
+    if acks == 0:
+        if waiting:
+            broker.tasks.spawn(_finish(broker, acks, written), "produce-unacknowledged")
+        return None
     if to_flush or waiting:
         return _answer_later(broker, version, acks, written)
     return [codec.encode(version, results)]
@@ -89,11 +117,16 @@ def _write(
     version: int,
     acks: int,
     topics: list[TopicData],
+    walk: bool,
     transaction: TransactionalWrite | None = None,
     verdict: Verification | Refusal | None = None,
 ) -> _Written:
-    """`transaction` has a verdict on each partition; without, `verdict` is on all of them."""
-    recompressions = broker.replicas.recompressions
+    """`transaction` has a verdict on each partition; without, `verdict` is on all of them.
+
+    With `walk` every record is looked at, whatever its topic asks for.
+    """
+    preparations = broker.replicas.preparations
+    quick_bytes = QUICK_REQUEST_BYTES_MAX
     by_id = version >= codec.FIRST_WITH_TOPIC_IDS
     lookup = broker.replicas.by_id if by_id else broker.replicas.by_name
     results: Results = []
@@ -118,37 +151,59 @@ def _write(
                 try:
                     if verdict is not None and isinstance(verdict, Refusal):
                         row = PartitionResult(index, verdict.code.value, error_message=verdict.message)
-                    elif (
-                        (recompressions.queues or partition.log.recompresses)
-                        and acks
-                        and (turn := recompressions.join(partition, records)) is not None
+                    elif (preparations.queues and partition.topic_partition in preparations.queues) or (
+                        (walk or partition.log.prepares) and (quick_bytes := quick_bytes - len(records)) < 0
                     ):
-                        # The buffer of the request is about to be reused.
-                        kept = memoryview(bytes(records))
-                        waiting.append(_Waiting(rows, len(rows), partition, kept, verdict, turn))
+                        waiting.append(_wait(preparations, rows, partition, records, verdict, walk))
                         row = PartitionResult(index)
                     else:
-                        result = partition.append(records, acks, verdict)
-                        if partition.log.reached_flush_messages:
-                            to_flush.append(partition.log)
-                        row = PartitionResult(
-                            index, 0, result.base_offset, result.log_append_time_ms, result.start_offset
-                        )
+                        try:
+                            result = partition.append(records, acks, verdict, walk=walk)
+                        except TakesLong:
+                            waiting.append(_wait(preparations, rows, partition, records, verdict, walk))
+                            row = PartitionResult(index)
+                        else:
+                            if partition.log.reached_flush_messages:
+                                to_flush.append(partition.log)
+                            row = PartitionResult(
+                                index, 0, result.base_offset, result.log_append_time_ms, result.start_offset
+                            )
                 except (KafkaError, OSError) as error:
                     row = _refused(partition, error)
             if row.error_code:
                 failed = row
             rows.append(row)
         results.append((topic, rows))
+    written = results, to_flush, waiting
     if acks == 0 and failed is not None:
+        _answer(broker, version, acks, written)
         raise MalformedFrame(f"a producer with acks=0 cannot be told of error {failed.error_code}")
-    return results, to_flush, waiting
+    return written
+
+
+def _wait(
+    preparations: Preparations,
+    rows: list[PartitionResult],
+    partition: Partition,
+    records: memoryview,
+    verdict: Verification | None,
+    walk: bool,
+) -> _Waiting:
+    turn = preparations.join(partition, records)
+    # The buffer of the request is about to be reused.
+    return _Waiting(rows, len(rows), partition, memoryview(bytes(records)), verdict, walk, turn)
 
 
 def _refused(partition: Partition, error: KafkaError | OSError) -> PartitionResult:
     topic, index = partition.topic_partition
     if isinstance(error, KafkaError):
-        return PartitionResult(index, error.code.value, error_message=error.message)
+        return PartitionResult(
+            index,
+            error.code.value,
+            log_start_offset=-1 if isinstance(error, _WITHOUT_START_OFFSET) else partition.log_start_offset,
+            error_message=error.message,
+            record_errors=error.record_errors if isinstance(error, RefusedRecords) else (),
+        )
     log.error("cannot append to %s-%d: %s; free or repair the disk", topic, index, error)
     return PartitionResult(index, _STORAGE_ERROR, error_message=str(error))
 
@@ -173,10 +228,10 @@ async def _finish(broker: Broker, acks: int, written: _Written) -> None:
 
 
 async def _append_waiting(broker: Broker, acks: int, each: _Waiting, to_flush: list[PartitionLog]) -> None:
-    rows, at, partition, records, verdict, turn = each
+    rows, at, partition, records, verdict, walk, turn = each
     try:
-        result = await broker.replicas.recompressions.append(
-            broker.runtime.offload, turn, partition, records, acks, verdict
+        result = await broker.replicas.preparations.append(
+            broker.runtime, turn, partition, records, acks, verdict, walk=walk
         )
         if partition.log.reached_flush_messages:
             to_flush.append(partition.log)
@@ -185,13 +240,15 @@ async def _append_waiting(broker: Broker, acks: int, each: _Waiting, to_flush: l
         )
     except (KafkaError, OSError) as error:
         rows[at] = _refused(partition, error)
+        if acks == 0:
+            log.warning("records of a producer with acks=0, which cannot be told, were refused: %s", error)
 
 
 def _produce_transactional(
-    broker: Broker, version: int, request: ProduceRequest
+    broker: Broker, version: int, request: ProduceRequest, walk: bool
 ) -> list[ReadableBuffer] | PendingReply | None:
     if continues(broker, version, request):
-        known = _write(broker, version, request.acks, request.topics, verdict=ONGOING)
+        known = _write(broker, version, request.acks, request.topics, walk, verdict=ONGOING)
         return _answer(broker, version, request.acks, known)
     try:
         transaction = TransactionalWrite(broker, version, request)
@@ -208,17 +265,22 @@ def _produce_transactional(
     if turns.is_waiting(transaction.producer_id) or transaction.begin():
         turn = turns.join(transaction.producer_id)
         if turn is not None:
-            return _write_later(broker, version, request, transaction, turn)
+            return _write_later(broker, version, request, transaction, walk, turn)
         # Noted although refused: a later batch must not be the first of its partition.
         transaction.begin()
         message = "too many requests of this producer wait for the coordinator of its transactions; retry"
         transaction.refuse_all(ErrorCode.not_enough_replicas, message)
-    written = _write(broker, version, request.acks, request.topics, transaction)
+    written = _write(broker, version, request.acks, request.topics, walk, transaction)
     return _answer(broker, version, request.acks, written)
 
 
 def _write_later(
-    broker: Broker, version: int, request: ProduceRequest, transaction: TransactionalWrite, turn: Turn
+    broker: Broker,
+    version: int,
+    request: ProduceRequest,
+    transaction: TransactionalWrite,
+    walk: bool,
+    turn: Turn,
 ) -> PendingReply | None:
     """Once the coordinator has answered, and the request before this one is done."""
     # The buffer of the request is about to be reused.
@@ -232,7 +294,7 @@ def _write_later(
         async with turn:
             try:
                 await transaction.settle()
-                written = _write(broker, version, request.acks, kept, transaction)
+                written = _write(broker, version, request.acks, kept, walk, transaction)
             except Exception as error:
                 reply.fail(error)
                 return

@@ -103,7 +103,8 @@ def handles(key: ApiKey) -> Callable[[F], F]:
     """The decorated function takes (broker, context, request) and returns the response, or is a coroutine.
 
     A hot handler is spared kio and the context: it takes (broker, version, frame, position) and returns the
-    body as buffers, a `PendingReply`, or None where the protocol has no answer.
+    body as buffers, a `PendingReply`, or None where the protocol has no answer. That of Produce is also given
+    the listener.
     """
 
     def register(handler: F) -> F:

@@ -11,11 +11,13 @@ import struct
 from crc32c import crc32c
 
 from ottla.config import LogConfig
+from ottla.config.key import LONG_MAX
 from ottla.log.committed import aborted_between, end_of
+from ottla.log.examination import Examination, TakesLong, examine_quickly, inflated_bytes_max, too_far
 from ottla.log.files import LogFiles
 from ottla.log.incoming import replicated, restamped
 from ottla.log.producers import ProducerBatch, last_sequence
-from ottla.log.refusals import check_timestamp, may_append, refuse, require_keys
+from ottla.log.refusals import may_append, refuse, refuse_timestamp
 from ottla.log.segment import Segment
 from ottla.log.timestamps import first_at_or_after, largest
 from ottla.log.types import AppendResult, TimestampOffset
@@ -23,14 +25,17 @@ from ottla.log.verification import Verification
 from ottla.records import compression
 from ottla.records.batch import (
     ATTRIBUTES_AT,
+    CODEC_MASK,
     CONTROL,
     HEADER,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     MAGIC,
     MAGIC_AT,
+    NO_TIMESTAMP,
 )
-from ottla.records.compression import CODEC_MAX, CorruptRecords
+from ottla.records.checking import RECORD_BYTES_MIN, Demands, may_hold
+from ottla.records.compression import CODEC_MAX, CorruptRecords, InflatesTooFar
 from ottla.records.markers import read_marker
 from ottla.records.recompression import CODECS, is_slow, recompressed
 from ottla.runtime.disk import ReadableBuffer
@@ -41,15 +46,16 @@ _LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
 
 
 class PartitionLog(LogFiles):
-    __slots__ = ("_append_time", "_codec", "_keys_required", "recompresses")
+    __slots__ = ("_append_time", "_codec", "_walks", "prepares")
 
     def update_config(self, config: LogConfig) -> None:
         super().update_config(config)
         self._append_time = config.message_timestamp_type == "LogAppendTime"
-        self._keys_required = config.cleanup_compact
+        # What a header does not tell: keys, and the oldest of the timestamps.
+        self._walks = config.cleanup_compact or config.message_timestamp_before_max_ms < LONG_MAX
         self._codec = CODECS[config.compression_type]
-        self.recompresses = self._codec >= 0
-        """Batches in other codecs than the topic's are put into that."""
+        self.prepares = self._walks or self._codec >= 0
+        """Producers' batches are looked into, or put into the codec of the topic, before they are written."""
 
     # Writing.
 
@@ -60,19 +66,25 @@ class PartitionLog(LogFiles):
         trusted: bool = False,
         transaction: Verification | None = None,
         transaction_version: int = 0,
+        walk: bool = False,
+        prepared: bool = False,
     ) -> AppendResult:
         """Append whole batches as their leader: all of them, or none and a KafkaError.
 
         `trusted` is for what the broker itself writes: it may contain transaction markers, carries no
         sequence numbers and needs no look at its keys. `transaction` is for a request that names a
-        transactional id, `transaction_version` for a marker.
+        transactional id, `transaction_version` for a marker. With `walk` every record is looked at, whatever
+        the topic asks for.
+
+        Raises TakesLong where that, or another codec, would hold up the event loop: it is to be done
+        elsewhere, see `replication.preparation`, and the result appended as `prepared`.
         """
         # The innermost loop of the broker. A header is unpacked into local names and integers are compared;
         # what is wrong with a batch is worked out elsewhere, once something is.
         now_ms = self.now_ms()
         config = self.config
-        if self._codec >= 0 and not trusted:
-            records = self.recompressed(records)
+        if (self.prepares or walk) and not trusted and not prepared:
+            records = self._prepare_quickly(records, walk)
         offset = base_offset = self.next_offset
         newest = -1
         buffers: list[ReadableBuffer] = []
@@ -111,13 +123,15 @@ class PartitionLog(LogFiles):
                     not 0 <= attributes <= CODEC_MAX
                     and not may_append(attributes, trusted, transactional=transaction is not None)
                 )
+                or (
+                    count * RECORD_BYTES_MIN > length - _LENGTH_MIN
+                    and not may_hold(length - _LENGTH_MIN, attributes & CODEC_MASK, count)
+                )
             ):
                 named = trusted or transaction is not None
                 refuse(self.topic_partition, records, at, config, transactional=named)
             if crc32c(records[at + ATTRIBUTES_AT : stop]) != crc:
                 raise CorruptMessage(f"{self.topic_partition}: the CRC of a batch does not match its records")
-            if self._keys_required and not trusted:
-                require_keys(self.topic_partition, records[at:stop])
             if self._append_time:
                 timestamp = now_ms
                 buffers += restamped(records[at:stop], offset, leader_epoch, now_ms)
@@ -126,8 +140,12 @@ class PartitionLog(LogFiles):
                 if (
                     age_ms > config.message_timestamp_before_max_ms
                     or -age_ms > config.message_timestamp_after_max_ms
-                ):
-                    check_timestamp(self.topic_partition, timestamp, now_ms, config)
+                ) and timestamp != NO_TIMESTAMP:
+                    if trusted or prepared:
+                        refuse_timestamp(self.topic_partition, timestamp, now_ms, config)
+                    # Only the records tell which of them it is, and whether the header is right.
+                    sound = self._prepare_quickly(records, walk=True)
+                    return self.append(sound, leader_epoch, transaction=transaction, prepared=True)
                 buffers.append(_PREFIX.pack(offset, length, leader_epoch))
                 buffers.append(records[at + MAGIC_AT : stop])
             if producer_id >= 0:
@@ -181,12 +199,43 @@ class PartitionLog(LogFiles):
             base_offset, offset - 1, now_ms if self._append_time else -1, self.start_offset, False
         )
 
+    def examination(self, *, walk: bool) -> Examination | None:
+        """What is asked of the records of a producer; None where their headers are enough."""
+        if not walk and not self._walks:
+            return None
+        config = self.config
+        oldest_ms, newest_ms = -LONG_MAX, LONG_MAX
+        if not self._append_time:
+            now_ms = self.now_ms()
+            oldest_ms = now_ms - config.message_timestamp_before_max_ms
+            newest_ms = now_ms + config.message_timestamp_after_max_ms
+        return Examination(
+            self.topic_partition,
+            Demands(config.cleanup_compact, oldest_ms, newest_ms),
+            not self._append_time,
+            config.max_message_bytes,
+            inflated_bytes_max(config.max_message_bytes),
+        )
+
+    def _prepare_quickly(self, records: ReadableBuffer, walk: bool) -> ReadableBuffer:
+        """What `append` needs. Raises TakesLong, or what is wrong with the records."""
+        examination = self.examination(walk=walk)
+        if examination is not None:
+            records = examine_quickly(records, examination)
+        if self._codec >= 0:
+            if is_slow(records, self._codec):
+                raise TakesLong
+            records = self.recompressed(records)
+        return records
+
     def is_slow_to_recompress(self, records: ReadableBuffer) -> bool:
         """Whether another thread should do this first: the event loop would be held up."""
         return self._codec >= 0 and is_slow(records, self._codec)
 
     def recompressed(self, records: ReadableBuffer) -> ReadableBuffer:
-        """In the codec of the topic. May run in another thread. Raises CorruptMessage."""
+        """In the codec of the topic. May run in another thread. Raises CorruptMessage or RecordTooLarge."""
+        if self._codec < 0:
+            return records
         config, level = self.config, None
         match self._codec:
             case compression.GZIP if config.compression_gzip_level > 0:
@@ -195,8 +244,11 @@ class PartitionLog(LogFiles):
                 level = config.compression_lz4_level
             case compression.ZSTD:
                 level = config.compression_zstd_level
+        bytes_max = config.max_message_bytes
         try:
-            return recompressed(records, self._codec, level, config.max_message_bytes)
+            return recompressed(records, self._codec, level, bytes_max, inflated_bytes_max(bytes_max))
+        except InflatesTooFar as error:
+            raise too_far(self.topic_partition, error) from error
         except CorruptRecords as error:
             raise CorruptMessage(f"{self.topic_partition}: {error}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NoReturn
 
 from ottla.config import LogConfig
@@ -14,12 +15,11 @@ from ottla.records.batch import (
     LOG_OVERHEAD_BYTES,
     MAGIC,
     MAGIC_AT,
-    NO_TIMESTAMP,
     TRANSACTIONAL,
     read_header,
 )
-from ottla.records.compression import CODEC_MAX, CorruptRecords
-from ottla.records.records import iter_records
+from ottla.records.checking import RECORD_BYTES_MIN, Demands, Fault
+from ottla.records.compression import CODEC_MAX, CODEC_NAMES
 from ottla.runtime.disk import ReadableBuffer
 from ottla.wire.errors import (
     CorruptMessage,
@@ -30,6 +30,8 @@ from ottla.wire.errors import (
     UnsupportedCompressionType,
     UnsupportedForMessageFormat,
 )
+
+_SHOWN_MAX = 3
 
 
 def refuse(
@@ -74,9 +76,15 @@ def refuse(
         raise InvalidTimestamp(f"{partition}: producers may not set the timestamp type to LogAppendTime")
     if header.base_offset != 0:
         raise InvalidRecord(f"{partition}: base offset of a new batch is {header.base_offset}, it must be 0")
+    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+        raise InvalidRecord(
+            f"{partition}: a batch of {header.record_count} records ends with offset delta "
+            f"{header.last_offset_delta}"
+        )
     raise InvalidRecord(
-        f"{partition}: a batch of {header.record_count} records ends with offset delta "
-        f"{header.last_offset_delta}"
+        f"{partition}: a batch claims {header.record_count} records, which cannot be in "
+        f"{header.size - HEADER_BYTES} bytes of codec {CODEC_NAMES[header.codec]}: a record has at least "
+        f"{RECORD_BYTES_MIN}"
     )
 
 
@@ -86,9 +94,7 @@ def may_append(attributes: int, trusted: bool, *, transactional: bool) -> bool:
     return attributes & CODEC_MASK <= CODEC_MAX and (trusted or not attributes & reserved)
 
 
-def check_timestamp(partition: TopicPartition, timestamp: int, now_ms: int, config: LogConfig) -> None:
-    if timestamp == NO_TIMESTAMP:
-        return
+def refuse_timestamp(partition: TopicPartition, timestamp: int, now_ms: int, config: LogConfig) -> NoReturn:
     oldest = now_ms - config.message_timestamp_before_max_ms
     newest = now_ms + config.message_timestamp_after_max_ms
     raise InvalidTimestamp(
@@ -97,14 +103,26 @@ def check_timestamp(partition: TopicPartition, timestamp: int, now_ms: int, conf
     )
 
 
-def require_keys(partition: TopicPartition, batch: ReadableBuffer) -> None:
-    """Compaction keeps the last record of each key, so a record without one could never be told apart."""
-    try:
-        for index, record in enumerate(iter_records(batch)):
-            if record.key is None:
-                raise InvalidRecord(
-                    f"{partition}: record {index} of the batch has no key, which a topic with "
-                    "cleanup.policy=compact needs"
-                )
-    except CorruptRecords as error:
-        raise CorruptMessage(f"{partition}: {error}") from error
+def refuse_faults(
+    partition: TopicPartition, faults: Sequence[Fault], fault_count: int, demands: Demands
+) -> NoReturn:
+    """Name each record that cannot be accepted. As in Apache Kafka, one bad timestamp decides the error."""
+    no_key = f"Compacted topic cannot accept message without key in topic partition {partition}."
+    allowed = f"The timestamp should be within [{demands.oldest_ms}, {demands.newest_ms}]."
+    errors = [
+        (
+            index,
+            no_key
+            if timestamp is None
+            else f"Timestamp {timestamp} of message with offset {index} is out of range. {allowed}",
+        )
+        for index, timestamp in faults
+    ]
+    kind: type[InvalidTimestamp | InvalidRecord] = InvalidRecord
+    if any(timestamp is not None for _, timestamp in faults):
+        kind = InvalidTimestamp
+    shown = "; ".join(f"record {index}: {text}" for index, text in errors[:_SHOWN_MAX])
+    raise kind(
+        f"{partition}: {fault_count} records of the batch were refused, and the others with them. {shown}",
+        record_errors=errors,
+    )

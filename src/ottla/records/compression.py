@@ -45,8 +45,16 @@ _LZ4_FAST_LEVEL = 9
 _LZ4_CONTENT_SIZE = 0x08
 
 
+# What cramjam says when the target is full, of every codec.
+_TARGET_FULL = "failed to write whole buffer"
+
+
 class CorruptRecords(ValueError):
     """The bytes of a batch do not hold the records that its header promises."""
+
+
+class InflatesTooFar(CorruptRecords):
+    """Compressed records are larger than whoever asked for them allows."""
 
 
 def compress(codec: int, data: ReadableBuffer, level: int | None = None) -> bytes:
@@ -67,7 +75,10 @@ def compress(codec: int, data: ReadableBuffer, level: int | None = None) -> byte
 
 
 def decompress(codec: int, data: ReadableBuffer, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """Raises CorruptRecords when the data is damaged or would grow beyond `bytes_max`."""
+    """Raises CorruptRecords when the data is damaged, InflatesTooFar when it would grow beyond `bytes_max`.
+
+    Never more than that is written, however much was promised.
+    """
     try:
         match codec:
             case 0:
@@ -84,9 +95,11 @@ def decompress(codec: int, data: ReadableBuffer, bytes_max: int = DECOMPRESSED_B
                 raise CorruptRecords(f"compression codec {codec} is unknown; codecs are 0 to {CODEC_MAX}")
     except cramjam.DecompressionError as error:
         name = CODEC_NAMES[codec]
-        raise CorruptRecords(
-            f"{len(data)} bytes of {name} do not decompress to at most {bytes_max} bytes: {error}"
-        ) from error
+        if _TARGET_FULL in str(error):
+            raise InflatesTooFar(
+                f"{len(data)} bytes of {name} decompress to more than the {bytes_max} bytes allowed"
+            ) from error
+        raise CorruptRecords(f"{len(data)} bytes of {name} do not decompress: {error}") from error
 
 
 def _decompress_bounded(
@@ -131,7 +144,7 @@ def _decompress_snappy(data: ReadableBuffer, bytes_max: int) -> bytes:
 def _decompress_snappy_block(block: memoryview, bytes_max: int) -> bytes:
     length = cramjam.snappy.decompress_raw_len(block)
     if length > bytes_max:
-        raise CorruptRecords(f"snappy block claims {length} bytes, more than the {bytes_max} allowed")
+        raise InflatesTooFar(f"snappy block claims {length} bytes, more than the {bytes_max} allowed")
     return bytes(cramjam.snappy.decompress_raw(block))
 
 

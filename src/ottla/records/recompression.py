@@ -13,7 +13,17 @@ from ottla.records.batch import (
     LOG_OVERHEAD_BYTES,
     iter_headers,
 )
-from ottla.records.compression import CODEC_MAX, GZIP, LZ4, NONE, SNAPPY, ZSTD, compress, decompress
+from ottla.records.compression import (
+    CODEC_MAX,
+    DECOMPRESSED_BYTES_MAX,
+    GZIP,
+    LZ4,
+    NONE,
+    SNAPPY,
+    ZSTD,
+    compress,
+    decompress,
+)
 from ottla.records.records import CHECKED
 from ottla.runtime.disk import ReadableBuffer
 
@@ -36,9 +46,16 @@ def is_slow(records: ReadableBuffer, codec: int) -> bool:
     )
 
 
-def recompressed(records: ReadableBuffer, codec: int, level: int | None, batch_bytes_max: int) -> memoryview:
+def recompressed(
+    records: ReadableBuffer,
+    codec: int,
+    level: int | None,
+    batch_bytes_max: int,
+    inflated_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+) -> memoryview:
     """The same batches, all of them in this codec. Raises CorruptRecords.
 
+    Raises InflatesTooFar where they are larger, all of them together, than `inflated_bytes_max`.
     From the first that cannot be accepted on, they are left as they are, for whoever refuses them.
     """
     view = memoryview(records)
@@ -58,7 +75,8 @@ def recompressed(records: ReadableBuffer, codec: int, level: int | None, batch_b
         if header.codec == codec:
             parts.append(view[at:stop])
         else:
-            body = decompress(header.codec, view[at + HEADER_BYTES : stop])
+            body = decompress(header.codec, view[at + HEADER_BYTES : stop], max(inflated_bytes_max, 1))
+            inflated_bytes_max -= len(body)
             data = compress(codec, body, level)
             fields = (header.attributes & ~CODEC_MASK | codec, *header[6:])
             crc = crc32c(data, crc32c(CHECKED.pack(*fields)))

@@ -1,4 +1,4 @@
-"""Who sends a batch, written into its header after it was built."""
+"""Who sends a batch, and how young it is, written into its header after it was built."""
 
 from __future__ import annotations
 
@@ -6,12 +6,22 @@ import struct
 
 from crc32c import crc32c
 
-from ottla.records.batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, TRANSACTIONAL
+from ottla.records.batch import (
+    ATTRIBUTES_AT,
+    CRC_AT,
+    HEADER_BYTES,
+    LENGTH,
+    LENGTH_AT,
+    LOG_OVERHEAD_BYTES,
+    TRANSACTIONAL,
+)
 
 _ATTRIBUTES = struct.Struct(">h")
 _CRC = struct.Struct(">I")
 _PRODUCER = struct.Struct(">qhi")
 _PRODUCER_AT = 43  # producer id, epoch, base sequence
+_TIMESTAMP = struct.Struct(">q")
+_MAX_TIMESTAMP_AT = 35
 _SEQUENCES = 1 << 31
 """Sequence numbers go up to the largest 32-bit integer and start again at 0."""
 
@@ -28,6 +38,14 @@ def stamped(
     records = memoryview(batch)[HEADER_BYTES:]
     _CRC.pack_into(header, CRC_AT, crc32c(records, crc32c(memoryview(header)[ATTRIBUTES_AT:])))
     return b"".join((header, records))
+
+
+def stamp_max_timestamp(batches: bytearray, at: int, timestamp_ms: int) -> None:
+    """Into the batch at a position, with its checksum."""
+    (length,) = LENGTH.unpack_from(batches, at + LENGTH_AT)
+    _TIMESTAMP.pack_into(batches, at + _MAX_TIMESTAMP_AT, timestamp_ms)
+    checked = memoryview(batches)[at + ATTRIBUTES_AT : at + LOG_OVERHEAD_BYTES + length]
+    _CRC.pack_into(batches, at + CRC_AT, crc32c(checked))
 
 
 def next_sequence(sequence: int, record_count: int) -> int:

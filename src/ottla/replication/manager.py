@@ -10,7 +10,7 @@ from ottla.log.types import TopicPartition
 from ottla.metadata.change import MetadataChange
 from ottla.metadata.image import MetadataImage, ResourceType, TopicImage
 from ottla.replication.partition import Partition
-from ottla.replication.recompression import Recompressions
+from ottla.replication.preparation import Preparations
 from ottla.replication.turns import ProducerTurns
 from ottla.wire.errors import UnknownTopicOrPartition
 
@@ -21,7 +21,7 @@ class ReplicaManager:
     def __init__(self, node_id: int, config: BrokerConfig, logs: LogManager) -> None:
         self.logs = logs
         self.turns = ProducerTurns()
-        self.recompressions = Recompressions()
+        self.preparations = Preparations()
         self._node_id = node_id
         self._config = config
         # Keyed as the wire has them, so that the hot path looks up without decoding.

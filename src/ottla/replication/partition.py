@@ -89,11 +89,16 @@ class Partition:
         transaction: Verification | None = None,
         *,
         trusted: bool = False,
+        walk: bool = False,
+        prepared: bool = False,
     ) -> AppendResult:
-        """`trusted` records are the broker's own; `transaction` is for those of a transactional producer."""
+        """`trusted` records are the broker's own; `transaction` is for those of a transactional producer.
+
+        For `walk` and `prepared` see `PartitionLog.append`.
+        """
         if acks == ACKS_ALL and len(self.isr) < self.log.config.min_insync_replicas:
             raise self._too_few_in_sync()
-        result = self.log.append(records, self.leader_epoch, trusted, transaction)
+        result = self.log.append(records, self.leader_epoch, trusted, transaction, 0, walk, prepared)
         self.high_watermark = self.log.next_offset
         if self.watchers:
             self.notify()

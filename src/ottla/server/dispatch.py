@@ -16,6 +16,7 @@ from ottla.wire.frame import MalformedFrame
 from ottla.wire.messages import SerialError, codec
 from ottla.wire.primitives import read_nullable_string, skip_tags
 
+_PRODUCE = ApiKey.PRODUCE.value
 _HEADER = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
 _REPLY_HEADER = struct.Struct(">ii")
 _REPLY_HEADER_FLEXIBLE = struct.Struct(">iiB")
@@ -66,6 +67,9 @@ class Dispatcher:
             flexible = version >= api.first_flexible
             if flexible:
                 at = skip_tags(frame, at)
+            if key == _PRODUCE:
+                # What is asked of records may depend on where they come in.
+                return correlation_id, flexible, handler(self._broker, version, frame, at, listener)
             return correlation_id, flexible, handler(self._broker, version, frame, at)
         return self._dispatch_decoded(api, version, correlation_id, frame, client_address, listener)
 

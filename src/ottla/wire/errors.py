@@ -6,6 +6,7 @@ carry them. `message` is for people: it names the input and the remedy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from kio.schema.errors import ErrorCode
@@ -40,11 +41,22 @@ class RecordListTooLarge(KafkaError):
     code = ErrorCode.record_list_too_large
 
 
-class InvalidRecord(KafkaError):
+class RefusedRecords(KafkaError):
+    """A batch that is refused for some of its records."""
+
+    def __init__(
+        self, message: str = "", *, about: str = "", record_errors: Sequence[tuple[int, str]] = ()
+    ) -> None:
+        """`record_errors` are the indexes of these records, and what is wrong with each."""
+        super().__init__(message, about=about)
+        self.record_errors = record_errors
+
+
+class InvalidRecord(RefusedRecords):
     code = ErrorCode.invalid_record
 
 
-class InvalidTimestamp(KafkaError):
+class InvalidTimestamp(RefusedRecords):
     code = ErrorCode.invalid_timestamp
 
 

@@ -43,6 +43,8 @@ class PartitionResult(NamedTuple):
     log_append_time_ms: int = -1
     log_start_offset: int = -1
     error_message: str | None = None
+    record_errors: Sequence[tuple[int, str]] = ()
+    """Index in the batch, and message, of each record that it was refused for."""
 
 
 def parse(frame: memoryview, at: int, version: int) -> ProduceRequest:
@@ -121,6 +123,7 @@ _PARTITION = struct.Struct(">ihqq")  # versions 3–4
 _PARTITION_5 = struct.Struct(">ihqqq")
 _PARTITION_8 = struct.Struct(">ihqqqih")  # no record errors, null message
 _PARTITION_9 = struct.Struct(">ihqqqBBB")  # the same in compact form, no tags
+_INDEX_TEXT = struct.Struct(">ih")
 _THROTTLE = b"\0\0\0\0"
 
 
@@ -132,20 +135,22 @@ def encode(version: int, topics: Sequence[tuple[bytes, Sequence[PartitionResult]
     for name, partitions in topics:
         parts.append(_I16.pack(len(name)) + name + _I32.pack(len(partitions)))
         for result in partitions:
-            index, error_code, base_offset, append_time_ms, start_offset, message = result
+            index, error_code, base_offset, append_time_ms, start_offset, message, errors = result
             if version >= 8:
                 if message is None:
                     parts.append(
                         _PARTITION_8.pack(index, error_code, base_offset, append_time_ms, start_offset, 0, -1)
                     )
                 else:
-                    text = message.encode()
                     parts.append(
-                        _PARTITION_8.pack(
-                            index, error_code, base_offset, append_time_ms, start_offset, 0, len(text)
-                        )
+                        _PARTITION_5.pack(index, error_code, base_offset, append_time_ms, start_offset)
                     )
-                    parts.append(text)
+                    parts.append(_I32.pack(len(errors)))
+                    for batch_index, error in errors:
+                        text = error.encode()
+                        parts.append(_INDEX_TEXT.pack(batch_index, len(text)) + text)
+                    text = message.encode()
+                    parts.append(_I16.pack(len(text)) + text)
             elif version >= 5:
                 parts.append(_PARTITION_5.pack(index, error_code, base_offset, append_time_ms, start_offset))
             else:
@@ -161,20 +166,19 @@ def _encode_flexible(version: int, topics: Sequence[tuple[bytes, Sequence[Partit
             parts.append(uvarint(len(name) + 1))
         parts.append(name)
         parts.append(uvarint(len(partitions) + 1))
-        for index, error_code, base_offset, append_time_ms, start_offset, message in partitions:
+        for index, error_code, base_offset, append_time_ms, start_offset, message, errors in partitions:
             if message is None:
                 parts.append(
                     _PARTITION_9.pack(index, error_code, base_offset, append_time_ms, start_offset, 1, 0, 0)
                 )
             else:
+                parts.append(_PARTITION_5.pack(index, error_code, base_offset, append_time_ms, start_offset))
+                parts.append(uvarint(len(errors) + 1))
+                for batch_index, error in errors:
+                    text = error.encode()
+                    parts.append(_I32.pack(batch_index) + uvarint(len(text) + 1) + text + b"\0")
                 text = message.encode()
-                parts.append(
-                    _PARTITION_5.pack(index, error_code, base_offset, append_time_ms, start_offset)
-                    + b"\1"
-                    + uvarint(len(text) + 1)
-                    + text
-                    + b"\0"
-                )
+                parts.append(uvarint(len(text) + 1) + text + b"\0")
         parts.append(b"\0")
     parts.append(_THROTTLE + b"\0")
     return b"".join(parts)

@@ -275,3 +275,24 @@ def test_settings_in_force_that_agree_only_together_are_all_used() -> None:
     config = edited.with_replayed({}, stored)
     assert config.integer("log.cleaner.min.compaction.lag.ms") == 5
     assert config.integer("log.cleaner.max.compaction.lag.ms") == 6
+
+
+def test_records_are_validated_by_listener() -> None:
+    listeners = "PLAINTEXT://:9092,TRUSTED://:9093"
+    protocols = "PLAINTEXT:PLAINTEXT,TRUSTED:PLAINTEXT"
+    own = {"listeners": listeners, "listener.security.protocol.map": protocols}
+    assert BrokerConfig.from_properties(own).walking_listeners == frozenset()
+    everywhere = BrokerConfig.from_properties({**own, "ottla.records.validate": "records"})
+    assert everywhere.walking_listeners == {"PLAINTEXT", "TRUSTED"}
+    trusted = "listener.name.trusted.ottla.records.validate"
+    but_one = BrokerConfig.from_properties({**own, "ottla.records.validate": "records", trusted: "header"})
+    assert but_one.walking_listeners == {"PLAINTEXT"}
+    assert but_one.unknown_keys == ()
+    only_one = BrokerConfig.from_properties({**own, trusted: "records"})
+    assert only_one.walking_listeners == {"TRUSTED"}
+    changed = only_one.with_dynamic({"ottla.records.validate": "records"}, {})
+    assert changed.walking_listeners == {"PLAINTEXT", "TRUSTED"}
+    with pytest.raises(ConfigError, match=r"listener\.name\.trusted\.ottla\.records\.validate=all: must be"):
+        BrokerConfig.from_properties({**own, trusted: "all"})
+    nobody = "listener.name.other.ottla.records.validate"
+    assert BrokerConfig.from_properties({**own, nobody: "records"}).unknown_keys == (nobody,)

@@ -13,7 +13,7 @@ from transactional_broker import NOW_MS, TransactionalBroker, batch, finished
 from ottla.handlers.reply import PendingReply
 from ottla.records.batch import iter_headers
 from ottla.records.records import Record, encode_batch, iter_records
-from ottla.replication.recompression import Recompressions
+from ottla.replication.preparation import Preparations
 from ottla.wire.errors import ErrorCode
 
 P = ParamSpec("P")
@@ -92,7 +92,7 @@ def test_what_comes_later_for_the_partition_waits_and_others_do_not() -> None:
         assert broker.values() == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
         assert broker.offload.asked == 2, "only what is in another codec goes to a thread"
         assert isinstance(send(small(b"f")), list), "nobody waits any more"
-        assert not broker.broker.replicas.recompressions.queues
+        assert not broker.broker.replicas.preparations.queues
         stored = broker.partition().log.read(0, 1 << 30, upto=5)
         assert {header.codec for _, header in iter_headers(stored)} == {4}
 
@@ -158,7 +158,7 @@ def test_order_holds_when_the_topic_no_longer_asks_for_a_codec() -> None:
 def test_what_waits_is_bounded() -> None:
     async def scenario(broker: CompressingBroker) -> None:
         replicas: Any = broker.broker.replicas
-        replicas.recompressions = Recompressions(waiting_bytes_max=120_000)
+        replicas.preparations = Preparations(waiting_bytes_max=120_000)
         waiting = [broker.send((0, large(letter)), transactional_id=None) for letter in (b"a", b"b")]
         refused = await broker.produce((0, large(b"c")), transactional_id=None)
         assert refused == (ErrorCode.not_enough_replicas, -1)
@@ -172,14 +172,18 @@ def test_what_waits_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("acks", [0, 1])
-def test_without_acknowledgement_it_is_done_at_once(acks: int) -> None:
+def test_it_is_done_elsewhere_whether_acknowledged_or_not(acks: int) -> None:
     async def scenario(broker: CompressingBroker) -> None:
         reply = broker.send((0, large(b"a")), transactional_id=None, acks=acks)
         assert (reply is None) == (acks == 0)
-        assert bool(broker.values()) == (acks == 0)
+        second = broker.send((0, small(b"b")), transactional_id=None, acks=acks)
+        assert broker.values() == []
         broker.offload.gate.set()
         await finished(reply)
-        assert broker.values() == [(0, b"a")]
+        await finished(second)
+        while broker.broker.replicas.preparations.queues:
+            await asyncio.sleep(0)
+        assert broker.values() == [(0, b"a"), (1, b"b")]
 
     run(scenario)
 

@@ -24,7 +24,7 @@ from ottla.log.types import TopicPartition
 from ottla.records.records import Record, encode_batch
 from ottla.replication.cold_reads import ColdReads
 from ottla.replication.partition import Partition
-from ottla.replication.recompression import Recompressions
+from ottla.replication.preparation import Preparations
 from ottla.replication.sessions import FetchSessions
 from ottla.replication.turns import ProducerTurns
 from ottla.runtime import Runtime
@@ -50,7 +50,7 @@ class Replicas:
     def __init__(self, runtime: Runtime, topics: Collection[str]) -> None:
         self._runtime = runtime
         self.turns = ProducerTurns()
-        self.recompressions = Recompressions()
+        self.preparations = Preparations()
         self.by_name: dict[bytes, dict[int, Partition]] = {}
         self.by_id: dict[bytes, dict[int, Partition]] = {}
         for number, topic in enumerate(topics):

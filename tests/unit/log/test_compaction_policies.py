@@ -158,7 +158,7 @@ def test_levels_have_an_effect(codec: str) -> None:
     for level in (1, 8):
         kit = LogKit(compression_type=codec, **{f"compression_{codec}_level": level})
         log = kit.open()
-        log.append(memoryview(batch(text)), 1)
+        log.append(log.recompressed(batch(text)), 1, prepared=True)
         assert values_in(log.read(0, MEGABYTE, upto=1)) == [text]
         sizes[level] = log.size_bytes
     assert sizes[8] < sizes[1]

@@ -50,7 +50,7 @@ class Table:
                 )
                 for _ in range(chance.randrange(1, 30))
             ]
-            self.log.append(memoryview(encode_batch(rows, codec=number % 5)), 1)
+            self.log.append(memoryview(encode_batch(rows, codec=number % 5)), 1, prepared=True)
         self.log.roll()
 
     def cleaner(self, **properties: str) -> LogCleaner:

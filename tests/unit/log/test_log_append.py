@@ -71,6 +71,10 @@ def with_header(data: bytes, **changes: int) -> bytes:
 GOOD = batch(b"value", b"another")
 
 
+def claiming(count: int, codec: int = 0) -> bytes:
+    return with_header(GOOD, record_count=count, last_offset_delta=count - 1, attributes=codec)
+
+
 @pytest.mark.parametrize(
     ("data", "error", "says"),
     [
@@ -88,6 +92,12 @@ GOOD = batch(b"value", b"another")
         (with_header(GOOD, base_offset=3), InvalidRecord, "must be 0"),
         (with_header(GOOD, record_count=3), InvalidRecord, "3 records ends with offset delta 1"),
         (with_header(GOOD, record_count=0, last_offset_delta=-1), InvalidRecord, "0 records"),
+        (claiming(5), InvalidRecord, "claims 5 records, which cannot be in 28 bytes of codec none"),
+        (claiming(2_000_000_000), InvalidRecord, "claims 2000000000 records"),
+        (claiming(28 * 1032 // 7 + 1, codec=1), InvalidRecord, "28 bytes of codec gzip"),
+        (claiming(28 * 22 // 7 + 1, codec=2), InvalidRecord, "28 bytes of codec snappy"),
+        (claiming(28 * 255 // 7 + 1, codec=3), InvalidRecord, "28 bytes of codec lz4"),
+        (claiming(2_000_000_000, codec=4), InvalidRecord, "28 bytes of codec zstd"),
         (with_header(GOOD, producer_id=5, producer_epoch=0), InvalidRecord, "sequence -1"),
         (batch(b"x" * 2000), RecordTooLarge, "2071 bytes, max.message.bytes of the topic is 1000"),
     ],
@@ -143,9 +153,9 @@ def test_log_append_time_replaces_the_timestamp_and_keeps_the_batch_valid() -> N
 
 def test_compacted_topics_need_keys() -> None:
     log = LogKit(cleanup_compact=True, cleanup_delete=False).open()
-    with pytest.raises(InvalidRecord, match="record 1 of the batch has no key"):
+    with pytest.raises(InvalidRecord, match="record 1: Compacted topic cannot accept"):
         log.append(memoryview(encode_batch([Record(b"k", b""), Record(None, b"")])), leader_epoch=0)
-    with pytest.raises(CorruptMessage):
+    with pytest.raises(InvalidRecord, match="7 bytes are left after the 1 records"):
         garbage = with_header(batch(b"x") + b"garbage", length=len(batch(b"x")) + 7 - 12)
         log.append(memoryview(garbage), leader_epoch=0)
     log.append(memoryview(encode_batch([Record(b"k", b"")], codec=4)), leader_epoch=0)
