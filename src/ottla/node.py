@@ -87,7 +87,7 @@ class Node:
         logs.lock()
         self._stack.callback(logs.unlock)
         if config.metadata_log_dir not in config.log_dirs:
-            runtime.disk.make_dirs(config.metadata_log_dir)
+            meta_properties.make_dir(runtime.disk, config.metadata_log_dir)
             self._stack.callback(runtime.disk.lock(f"{config.metadata_log_dir}/{LOCK_FILE}").release)
         self._stack.push_async_callback(self._close_logs, logs)
         clean = all(logs.was_closed(path) for path in config.log_dirs)

@@ -68,7 +68,7 @@ def prepare(
     """
     found: dict[str, MetaProperties] = {}
     for log_dir in log_dirs:
-        _make_dir(disk, log_dir)
+        make_dir(disk, log_dir)
         properties = load(disk, log_dir)
         if properties is not None:
             found[log_dir] = properties
@@ -102,7 +102,7 @@ def prepare(
     return found
 
 
-def _make_dir(disk: Disk, path: str) -> None:
+def make_dir(disk: Disk, path: str) -> None:
     """So that it is still there after a power cut: a new directory is only on disk once its parent is."""
     parents = []
     while not disk.exists(path):
