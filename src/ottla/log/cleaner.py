@@ -205,6 +205,8 @@ class LogCleaner:
         # Recovery takes gaps in offsets for damage where nobody has written down that the log is on disk.
         await cleaned_log.flush(upto=dirt.end_offset)
         await self._write_recovery_points()
+        if not self._is_here(cleaned_log):
+            return False
         groups = grouped(dirt)
         plan = self._plan(dirt, groups)
         try:

@@ -33,7 +33,7 @@ from ottla.log.names import (
 from ottla.log.producers import ProducerStates
 from ottla.log.removal import DelayedRemoval
 from ottla.log.replay import load_producers
-from ottla.log.segment import OpenSegments, Segment
+from ottla.log.segment import RELATIVE_OFFSET_MAX, OpenSegments, Segment
 from ottla.log.segments import Segments, new_segment
 from ottla.log.snapshots import SnapshotFiles
 from ottla.log.syncing import Unsynced
@@ -171,6 +171,10 @@ class _Opening:
                 self._scan.bytes_truncated,
                 (self._runtime.clock.monotonic() - started) * 1000,
             )
+            # The process before may have made these and died before it synced them: were the power cut now,
+            # records would be lost with them that are flushed from here on.
+            self._unsynced.paths.append(f"{self._directory}/{PARTITION_METADATA_FILE}")
+            self._unsynced.dirs += [self._directory, self._directory.rpartition("/")[0] or "/"]
         active = segments[-1]
         if active.size:
             active.set_first_timestamp(self._first_timestamp(active))
@@ -320,6 +324,7 @@ class _Opening:
         try:
             for position, header, intact in checked_batches(segment.file, 0, limit, segment.base_offset):
                 last_offset = header.last_offset
+                _check_reach(segment, position, last_offset)
                 was_synced = last_offset < recovery_point
                 if not intact:
                     rotten = BadBatch(position, f"CRC of the batch at offset {header.base_offset} is wrong")
@@ -370,7 +375,8 @@ class _Opening:
         limit = segment.size
         segment.reset()
         try:
-            for _, header in headers(segment.file, 0, limit):
+            for position, header in headers(segment.file, 0, limit):
+                _check_reach(segment, position, header.last_offset)
                 segment.note(((header.last_offset, header.size, header.max_timestamp),))
                 if segment.write_due:
                     segment.write_indexes()
@@ -379,6 +385,14 @@ class _Opening:
         segment.size = limit
         segment.seal()
         self._unsynced.paths += segment.index_paths
+
+
+def _check_reach(segment: Segment, position: int, last_offset: int) -> None:
+    """No CRC covers the base offset of a batch: one flipped bit may put it where no index reaches."""
+    if not 0 <= last_offset - segment.base_offset <= RELATIVE_OFFSET_MAX:
+        raise BadBatch(
+            position, f"offset {last_offset} cannot be in a segment that begins at {segment.base_offset}"
+        )
 
 
 def _offsets(names: list[str], suffix: str) -> list[int]:

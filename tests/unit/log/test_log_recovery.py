@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
@@ -9,6 +10,7 @@ from log_kit import NOW_MS, PARTITION, LogKit, batch, fill, offsets_in, read_all
 
 from ottla.log.scrub import verify
 from ottla.sim.disk import SimDisk
+from ottla.sim.medium import TailFault
 
 FIRST = "00000000000000000000.log"
 SIZE = len(batch(bytes(100)))
@@ -278,3 +280,30 @@ def test_a_damaged_epoch_checkpoint_does_not_stop_the_log(content: bytes) -> Non
     log.close()
     kit.overwrite("leader-epoch-checkpoint", content)
     assert kit.open().next_offset == 2
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_names_that_a_process_left_unsynced_are_synced_by_the_next_one(seed: int) -> None:
+    """Killed before its first flush; then the power is cut, after records were flushed by its successor."""
+    disk = SimDisk(seed, faults=[TailFault.LOST])
+    disk.make_dirs("/data")
+    disk.sync_dir("/")
+    kit = LogKit(disk, directory="/data/t-0")
+    fill(kit.open(), 3)
+    disk.kill()
+    log = kit.open(clean=False)
+    fill(log, 2)
+    asyncio.run(log.flush())
+    disk.crash()
+    assert kit.open(clean=False).next_offset == 5
+
+
+@pytest.mark.parametrize("cleanup", [{}, {"cleanup_compact": True}])
+def test_an_offset_that_no_index_reaches_cuts_the_log_there(cleanup: dict[str, bool]) -> None:
+    kit = LogKit(**cleanup)
+    fill(kit.open(), 5)
+    kit.flip(FIRST, 3 * SIZE + 1)
+    log = kit.open(clean=False, recovery_point=5)
+    assert log.next_offset == 3
+    fill(log, 1)
+    assert len(read_all(log)) == 4
