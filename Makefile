@@ -8,8 +8,11 @@ INSTALLED := $(VENV)/.installed
 NODE_TESTS := tests/integration/node
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+SEEDS ?= 100
+FROM ?= 0
+WORKLOAD ?= admin
 
-.PHONY: help install quickstart test soak lint format bench docs clean
+.PHONY: help install quickstart test sim soak lint format bench docs clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -31,6 +34,9 @@ quickstart: $(INSTALLED) ## Start a broker, produce and consume, see it work
 
 test: $(INSTALLED) node-clients ## Run all tests
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m 'not soak' $(PYTEST_ARGS)
+
+sim: $(INSTALLED) ## Run SEEDS=100 simulated brokers through chaos, from seed FROM=0
+	$(BIN)/python -m ottla.sim --workload $(WORKLOAD) --seeds $(SEEDS) --from $(FROM)
 
 soak: $(INSTALLED) ## Run the tests that take minutes or need a quiet machine
 	$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -174,6 +174,10 @@ class SimDisk:
     def is_full(self) -> bool:
         return self._room_bytes is not None and self._room_bytes <= 0
 
+    @property
+    def is_limited(self) -> bool:
+        return self._room_bytes is not None
+
     def take_room(self, size: int, path: str) -> None:
         """ENOSPC where so many bytes do not fit; less than none gives room back."""
         if self._room_bytes is None:
@@ -200,6 +204,20 @@ class SimDisk:
         for entries in (directory.entries, directory.durable):
             if isinstance(entries.get(name), Inode):
                 del entries[name]
+
+    def stored_files(self, below: str) -> dict[str, int]:
+        """Size of every file, as somebody sees it who looks at the medium and not through the process."""
+        return {path: len(node.content) for path, node in self._walk(below) if isinstance(node, Inode)}
+
+    def stored_paths(self, below: str) -> set[str]:
+        return {path for path, _ in self._walk(below)}
+
+    def _walk(self, below: str) -> Iterator[tuple[str, Node]]:
+        for name, node in sorted(self._directory(below).entries.items()):
+            path = f"{below}/{name}"
+            yield path, node
+            if isinstance(node, Directory):
+                yield from self._walk(path)
 
     def unmount(self, path: str) -> None:
         """Show the empty directory below a mount point, as when a volume is not there at start."""
