@@ -149,6 +149,7 @@ async def fetch_page(client: SimClient, topic: str, partition: int, offset: int)
     check(outcome)
     data = outcome.records or b""
     records: list[Record] = []
+    asked_offset = offset
     for at, header in iter_headers(data):
         batch = data[at : at + header.size]
         if not crc_matches(batch, header.crc):
@@ -156,6 +157,8 @@ async def fetch_page(client: SimClient, topic: str, partition: int, offset: int)
         if not header.is_control:
             records += [record for record in iter_records(batch) if record.offset >= offset]
         offset = header.last_offset + 1
+    if data and offset <= asked_offset:
+        raise CorruptBatch(f"{topic}-{partition}: nothing whole comes at offset {asked_offset}")
     return Page(records, offset, not data or offset >= outcome.high_watermark)
 
 
