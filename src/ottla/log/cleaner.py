@@ -192,7 +192,7 @@ class LogCleaner:
     def _give_up(self, partition: TopicPartition, error: Exception) -> None:
         self.uncleanable[partition] = str(error)
         self.counters.failures += 1
-        log.error("%s will not be compacted until the broker starts again: %s", partition, error)
+        log.error("%s is not compacted any more: %s", partition, error)
 
     async def _clean_alone(self, dirt: Dirt) -> bool:
         try:

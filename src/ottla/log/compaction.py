@@ -31,6 +31,7 @@ from ottla.records.batch import (
     crc_matches,
     read_header,
 )
+from ottla.records.compression import CorruptRecords
 from ottla.records.filtering import body_of, emptied, keys_of, offset_deltas, select, with_records
 from ottla.runtime.disk import Disk, File, ReadableBuffer
 from ottla.runtime.workers import Steps
@@ -163,8 +164,11 @@ class _Round:
                         continue
                     if walk.is_aborted(header) or header.last_offset < plan.first_offset:
                         continue
-                    body = body_of(batch, header)
-                    keys, tombstones = keys_of(body, header.record_count)
+                    try:
+                        body = body_of(batch, header)
+                        keys, tombstones = keys_of(body, header.record_count)
+                    except CorruptRecords as error:
+                        raise _poisoned(header, error) from error
                     skipped = self._records_below_first(header, body)
                     if skipped:
                         keys = keys[skipped:]
@@ -309,7 +313,13 @@ class _Round:
             return emptied(header) if keep_empty else None
         if header.base_offset > self.latest_offset:
             return batch
-        body, kinds = self._kinds(header, batch)
+        try:
+            body, kinds = self._kinds(header, batch)
+        except CorruptRecords as error:
+            if header.last_offset < self.plan.first_offset:
+                # Deleted, or passed by earlier: nothing that is kept depends on it.
+                return batch
+            raise _poisoned(header, error) from error
         if expired:
             kinds = kinds.replace(bytes([TOMBSTONE]), bytes([SUPERSEDED]))
         gone = kinds.count(SUPERSEDED)
@@ -353,6 +363,15 @@ class _Round:
         body = body_of(batch, header)
         kept = select(body, bytes([LATEST]) * header.record_count)
         return with_records(header, body, kept, self.plan.now_ms + self.plan.config.delete_retention_ms)
+
+
+def _poisoned(header: BatchHeader, error: CorruptRecords) -> CorruptRecords:
+    return CorruptRecords(
+        f"a producer sent a batch, offsets {header.base_offset} to {header.last_offset}, without the records "
+        f"that it claims ({error}), and consumers stop there too; delete what is below offset "
+        f"{header.last_offset + 1} with kafka-delete-records, then start the broker again; "
+        "ottla.records.validate=records keeps such batches out"
+    )
 
 
 def _is_last_of_producer(header: BatchHeader, producers: Mapping[int, tuple[int, int]]) -> bool:

@@ -14,6 +14,7 @@ from ottla.log.cleaner import LogCleaner
 from ottla.log.log import PartitionLog
 from ottla.records.batch import DELETE_HORIZON, BatchHeader, iter_headers
 from ottla.records.records import Record, encode_batch, iter_records
+from ottla.records.stamp import stamp_max_timestamp
 from ottla.sim.disk import SimDisk
 
 DAY_MS = 24 * 3_600_000
@@ -351,7 +352,7 @@ def test_damage_is_not_copied_and_logged_once(
     compacted.kit.flip("00000000000000000000.log", position)
     assert compacted.clean()
     assert not compacted.clean()
-    assert len([record for record in caplog.records if "will not be compacted" in record.message]) == 1
+    assert len([record for record in caplog.records if "is not compacted any more" in record.message]) == 1
     assert f"offset {offset}" in caplog.text
     assert "00000000000000000000.log" in caplog.text
 
@@ -418,3 +419,26 @@ def test_records_without_a_key_from_before_the_policy_changed_go() -> None:
     compacted.log.append(memoryview(data), 1, trusted=True)
     assert compacted.roll_and_clean()
     assert records(compacted.log) == [(1, b"a", b"1")]
+
+
+def test_a_poisoned_batch_is_named_with_a_remedy_that_works() -> None:
+    compacted = Compacted(min_cleanable_dirty_ratio=0.0)
+    compacted.put((b"a", b"1"))
+    garbage = bytearray(encode_batch([Record(b"k", b"v" * 20, compacted.kit.clock.ms)]))
+    garbage[61:] = b"\xff" * (len(garbage) - 61)
+    stamp_max_timestamp(garbage, 0, compacted.kit.clock.ms)
+    compacted.log.append(memoryview(garbage), 1, trusted=True)
+    compacted.put((b"a", b"2"))
+    compacted.put((b"a", b"3"))
+    compacted.roll_and_clean()
+    (reason,) = compacted.cleaner.uncleanable.values()
+    assert "offsets 1 to 1" in reason
+    assert "below offset 2 with kafka-delete-records" in reason
+    # What the message says.
+    compacted.log.delete_records_before(2)
+    compacted.log.close()
+    compacted.log = compacted.kit.open(start_offset=2)
+    compacted.cleaner = compacted._new_cleaner()
+    assert compacted.clean()
+    assert not compacted.cleaner.uncleanable
+    assert [record.value for record in iter_records(compacted.log.read(3, 1000, upto=4))] == [b"3"]
