@@ -90,12 +90,14 @@ class ApacheKafka:
 
     distribution: KafkaDistribution
     name: str = "Kafka"
+    settings: str = ""
+    """Lines added to server.properties."""
+    format_flags: tuple[str, ...] = ()
 
     def prepare(self, port: int, data_dir: str) -> None:
         properties = Path(f"{data_dir}.properties")
-        properties.write_text(
-            SERVER_PROPERTIES.format(port=port, controller_port=free_port(), data_dir=data_dir)
-        )
+        shipped = SERVER_PROPERTIES.format(port=port, controller_port=free_port(), data_dir=data_dir)
+        properties.write_text(shipped + self.settings)
         if Path(data_dir, "meta.properties").exists():
             return
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -105,6 +107,7 @@ class ApacheKafka:
             "--standalone",
             f"--cluster-id={cluster_id}",  # one word: an id may begin with a dash
             f"--config={properties}",
+            *self.format_flags,
             timeout_s=FORMAT_TIMEOUT_S,
         )
         if formatted.returncode:

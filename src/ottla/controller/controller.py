@@ -6,6 +6,7 @@ conflict as they should. Everybody else sees `image`, which only moves when reco
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
@@ -34,6 +35,7 @@ from ottla.controller.topics import (
     delete_topics,
 )
 from ottla.log.log import PartitionLog
+from ottla.metadata.carried import describe_carried
 from ottla.metadata.change import MetadataChange
 from ottla.metadata.features import METADATA_VERSION, check_supported, new_cluster_records
 from ottla.metadata.image import MetadataImage
@@ -42,6 +44,8 @@ from ottla.metadata.transactions import settle
 from ottla.raft.driver import Appended, QuorumDescription, RaftDriver
 from ottla.raft.snapshots import SnapshotPolicy
 from ottla.runtime import Runtime
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -89,6 +93,12 @@ class Controller:
             last = loaded.batches[-1]
             image = image.apply_all(settled.records, last.last_offset, last.epoch)
         check_supported(image.features)
+        if image.carried:
+            logger.warning(
+                "the metadata has %s: they are kept, but this version does not act on them, so that "
+                "clients are neither asked who they are nor limited",
+                describe_carried(image.carried),
+            )
         self.image = self._newest = image
         await self._raft.start()
         initial: list[MetadataRecord] = []

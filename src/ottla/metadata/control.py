@@ -29,6 +29,10 @@ class ControlType(IntEnum):
     KRAFT_VOTERS = 6
 
 
+# Of the quorum, not of the cluster: in force until the next of their type, and so part of every snapshot.
+LASTING = (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
+
+
 def control_type(record: Record) -> int:
     """A number that need not be in ControlType: newer versions have more."""
     if record.key is None or len(record.key) < _KEY.size:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from ottla.metadata.carried import CARRIED_TYPES, carry
 from ottla.metadata.change import MetadataChange, TopicChange
 from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage, ResourceType, TopicImage
 from ottla.metadata.records import (
@@ -59,17 +60,15 @@ class MetadataDelta:
         """What the resources then have, nothing for those that have nothing left."""
         self._features = image.features
         self._next_producer_id = image.next_producer_id
+        self._carried = image.carried
 
     def apply(self, record: MetadataRecord) -> None:
         """Raises MetadataRecordError for a record that does not fit what is before it."""
         handler = _HANDLERS.get(record.API_KEY)
         if handler is not None:
             handler(self, record)
-        elif record.API_KEY in UNSUPPORTED:
-            raise MetadataRecordError(
-                f"metadata record {record.API_KEY.name} (type {int(record.API_KEY)}) "
-                "is not supported by this version"
-            )
+        elif record.API_KEY in CARRIED_TYPES:
+            self._carried = carry(self._carried, record)
 
     def build(self, offset: int, epoch: int) -> MetadataChange:
         image = self._image
@@ -95,6 +94,7 @@ class MetadataDelta:
             configs=self._configs.finish(),
             features=self._features,
             next_producer_id=self._next_producer_id,
+            carried=self._carried,
         )
         changed_topics = [
             TopicChange(name, image.topics.get(name), after.topics.get(name))
@@ -276,19 +276,9 @@ class MetadataDelta:
         return broker
 
 
-# Who leaves out one of these serves a cluster whose owner believes it is protected.
-UNSUPPORTED = {
-    RecordType.ACCESS_CONTROL_ENTRY,
-    RecordType.REMOVE_ACCESS_CONTROL_ENTRY,
-    RecordType.CLIENT_QUOTA,
-    RecordType.USER_SCRAM_CREDENTIAL,
-    RecordType.REMOVE_USER_SCRAM_CREDENTIAL,
-    RecordType.DELEGATION_TOKEN,
-    RecordType.REMOVE_DELEGATION_TOKEN,
-}
-
-# Records that are in neither change nothing: the no-op, the state of a migration that is long over, and the
-# brackets of transactions, which `transactions.settle` resolves before an image sees what is between them.
+# Records that are neither here nor carried change nothing: the no-op, the state of a migration that is long
+# over, and the brackets of transactions, which `transactions.settle` resolves before an image sees what is
+# between them.
 _HANDLERS: dict[RecordType, Callable[[MetadataDelta, Any], None]] = {
     RecordType.TOPIC: MetadataDelta.topic,
     RecordType.REMOVE_TOPIC: MetadataDelta.remove_topic,

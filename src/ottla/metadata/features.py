@@ -24,8 +24,9 @@ class Feature(NamedTuple):
 
 
 FEATURES = (
-    # 23 is Kafka's 4.0-IV1, the first whose records have the versions that `records` writes; 27 is 4.1-IV1.
-    Feature(METADATA_VERSION, level_min=23, level_max=27, level_new=27),
+    # 23 is Kafka's 4.0-IV1, the first whose records have the versions that `records` writes. 30 is 4.3-IV0,
+    # with which that release formats; a new cluster has 27, 4.1-IV1, so that older ones can open it, too.
+    Feature(METADATA_VERSION, level_min=23, level_max=30, level_new=27),
     # 1 is consumer groups of the new protocol (KIP-848).
     Feature(GROUP_VERSION, level_min=0, level_max=1, level_new=1),
     # 1 stores transactions in records that can be extended, 2 bumps the epoch with each of them (KIP-890).

@@ -113,7 +113,7 @@ class ZkMigrationStateRecord(MetadataRecord):
     zk_migration_state: int = field(metadata=INT8)
 
 
-# From here on: what an image has no place for. Tools show these records; `MetadataImage` refuses them.
+# From here on: what an image carries without serving it (`carried`).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from immutables import Map
 
+from ottla.metadata.carried import Carried
 from ottla.metadata.records import Endpoint, MetadataRecord, PartitionRecord, SupportedFeature
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ class MetadataImage:
     """By resource type and name; a broker resource without a name is the default of all brokers."""
     features: Mapping[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
+    carried: Carried = field(default_factory=Map)
+    """What is kept for others and not served."""
 
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
         name = self.topic_names.get(topic_id)

@@ -8,14 +8,15 @@ without a footer was not finished; but files are put in place whole, so that wou
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from ottla.metadata.carried import carried_records
 from ottla.metadata.control import (
+    LASTING,
     ControlType,
     control_type,
     read_snapshot_timestamp,
-    read_voter_ids,
     snapshot_footer,
     snapshot_header,
 )
@@ -26,6 +27,7 @@ from ottla.metadata.records import (
     FeatureLevelRecord,
     MetadataRecord,
     ProducerIdsRecord,
+    RecordType,
     RegisterBrokerRecord,
     TopicRecord,
     decode_record,
@@ -61,8 +63,8 @@ class Snapshot(NamedTuple):
     image: MetadataImage
     last_timestamp_ms: int
     """When the last record in it was appended to the log."""
-    voter_ids: tuple[int, ...] | None
-    """The voters it records, if it does."""
+    quorum: tuple[Record, ...]
+    """Control records of what was agreed on about the quorum (`control.LASTING`), in the order of types."""
 
 
 def snapshot_id(image: MetadataImage) -> SnapshotId:
@@ -108,18 +110,35 @@ def image_records(image: MetadataImage) -> Iterator[MetadataRecord]:
             yield ConfigRecord(
                 resource_type=resource_type, resource_name=resource_name, name=name, value=value
             )
+    yield from carried_records(image.carried, RecordType.CLIENT_QUOTA)
     if image.next_producer_id:
         yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
+    for kind in (
+        RecordType.ACCESS_CONTROL_ENTRY,
+        RecordType.USER_SCRAM_CREDENTIAL,
+        RecordType.DELEGATION_TOKEN,
+    ):
+        yield from carried_records(image.carried, kind)
 
 
 def write_snapshot(
-    disk: Disk, directory: str, image: MetadataImage, *, last_timestamp_ms: int, now_ms: int
+    disk: Disk,
+    directory: str,
+    image: MetadataImage,
+    quorum: Sequence[Record] = (),
+    *,
+    last_timestamp_ms: int,
+    now_ms: int,
 ) -> SnapshotId:
-    """Blocks until the file is in place and on the medium; meant for another thread."""
+    """Blocks until the file is in place and on the medium; meant for another thread.
+
+    `quorum` are the control records in force: Apache Kafka finds its voters in the newest snapshot.
+    """
     identity = snapshot_id(image)
-    header = snapshot_header(last_timestamp_ms, now_ms)
-    parts = [encode_batch([header], leader_epoch=identity.epoch, control=True)]
-    next_offset = 1
+    controls = [snapshot_header(last_timestamp_ms, now_ms)]
+    controls += (Record(record.key, record.value, now_ms) for record in quorum)
+    parts = [encode_batch(controls, leader_epoch=identity.epoch, control=True)]
+    next_offset = len(controls)
     pending: list[Record] = []
     pending_bytes = 0
     for record in image_records(image):
@@ -144,7 +163,7 @@ def read_snapshot(disk: Disk, directory: str, identity: SnapshotId) -> Snapshot:
     data = disk.read_file(path)
     records: list[MetadataRecord] = []
     last_timestamp_ms: int | None = None
-    voter_ids: tuple[int, ...] | None = None
+    quorum: dict[int, Record] = {}
     finished = False
     end = 0
     for at, header in iter_headers(data):
@@ -161,9 +180,9 @@ def read_snapshot(disk: Disk, directory: str, identity: SnapshotId) -> Snapshot:
                     last_timestamp_ms = read_snapshot_timestamp(record)
                 case ControlType.SNAPSHOT_FOOTER:
                     finished = True
-                case ControlType.KRAFT_VOTERS:
-                    voter_ids = read_voter_ids(record)
+                case kind if kind in LASTING:
+                    quorum[kind] = record
     if last_timestamp_ms is None or not finished or end != len(data):
         raise SnapshotDamaged(f"{path}: incomplete after {end} of {len(data)} bytes")
     image = MetadataImage().apply_all(records, identity.offset - 1, identity.epoch)
-    return Snapshot(image, last_timestamp_ms, voter_ids)
+    return Snapshot(image, last_timestamp_ms, tuple(record for _, record in sorted(quorum.items())))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, assert_never
 
 from ottla.log.log import PartitionLog
-from ottla.metadata.control import ControlType, control_type, leader_change, read_voter_ids
+from ottla.metadata.control import LASTING, ControlType, control_type, leader_change, read_voter_ids
 from ottla.metadata.image import MetadataImage
 from ottla.raft.core import (
     Acknowledged,
@@ -83,6 +83,8 @@ class RaftDriver:
         self._snapshots = Snapshots(runtime, log, policy)
         self._election = self._last_election()
         self._core = RaftCore(node_id, (node_id,), self._election)
+        self._quorum: dict[int, Record] = {}
+        """Control records in force, by type; there are none where the voters are in the configuration."""
         self._appended = asyncio.Event()
         self._waiting: deque[Appended] = deque()
         self._synced_offset = log.next_offset
@@ -115,8 +117,7 @@ class RaftDriver:
             snapshot = self._snapshots.load(newest)
             image = snapshot.image
             self._last_timestamp_ms = snapshot.last_timestamp_ms
-            if snapshot.voter_ids is not None:
-                self._check_voters(snapshot.voter_ids)
+            self._follow_control(snapshot.quorum)
         start = image.offset + 1
         if not self._log.start_offset <= start <= self._log.next_offset:
             raise QuorumError(
@@ -142,7 +143,7 @@ class RaftDriver:
                     )
                 records = list(iter_records(batch))
                 if header.is_control:
-                    self._check_control(records)
+                    self._follow_control(records)
                 values = [] if header.is_control else [record.value or b"" for record in records]
                 batches.append(LogBatch(header.last_offset, header.leader_epoch, values))
                 offset = header.last_offset + 1
@@ -155,10 +156,13 @@ class RaftDriver:
                 )
         return batches
 
-    def _check_control(self, records: list[Record]) -> None:
+    def _follow_control(self, records: Iterable[Record]) -> None:
         for record in records:
-            if control_type(record) == ControlType.KRAFT_VOTERS:
+            kind = control_type(record)
+            if kind == ControlType.KRAFT_VOTERS:
                 self._check_voters(read_voter_ids(record))
+            if kind in LASTING:
+                self._quorum[kind] = record
 
     def _check_voters(self, voter_ids: tuple[int, ...]) -> None:
         if voter_ids != self._core.voters:
@@ -251,7 +255,10 @@ class RaftDriver:
     def snapshot_if_due(self, image: MetadataImage) -> None:
         """`image` is committed and the newest there is."""
         if self._snapshots.due and self._snapshot_task is None:
-            task = self._scope.spawn(self._snapshots.take(image, self._synced_timestamp_ms), "snapshot")
+            quorum = [record for _, record in sorted(self._quorum.items())]
+            task = self._scope.spawn(
+                self._snapshots.take(image, quorum, self._synced_timestamp_ms), "snapshot"
+            )
             task.add_done_callback(self._snapshot_done)
             self._snapshot_task = task
 

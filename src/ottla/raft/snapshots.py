@@ -7,6 +7,7 @@ pass the retention size. The newest stays whatever its size.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from ottla.metadata.snapshot import (
     remove_leftovers,
     write_snapshot,
 )
+from ottla.records.records import Record
 from ottla.runtime import Runtime
 
 logger = logging.getLogger(__name__)
@@ -55,7 +57,7 @@ class Snapshots:
     def due(self) -> bool:
         return self._log_bytes >= self._policy.bytes_between
 
-    async def take(self, image: MetadataImage, last_timestamp_ms: int) -> None:
+    async def take(self, image: MetadataImage, quorum: Sequence[Record], last_timestamp_ms: int) -> None:
         """Off the event loop: an image of many partitions takes a while to encode."""
         self._log_bytes = 0
         try:
@@ -64,6 +66,7 @@ class Snapshots:
                 self._runtime.disk,
                 self._log.dir,
                 image,
+                quorum,
                 last_timestamp_ms=last_timestamp_ms,
                 now_ms=self._runtime.clock.now_ms(),
             )

@@ -102,7 +102,7 @@ def test_tables(broker: InProcessBroker, topic: str) -> None:
     assert "\x1b[1;36m" in seen.raw
     with terminal("features", *place, "describe") as seen:
         assert seen.end() == 0
-    assert re.search(r"metadata\.version +4\.0-IV1 +4\.1-IV1 +4\.1-IV1", seen.text)
+    assert re.search(r"metadata\.version +4\.0-IV1 +4\.3-IV0 +4\.1-IV1", seen.text)
     with terminal("topics", "--describe", "--topic", topic, *place, "--json") as seen:
         assert seen.end() == 0
     assert "\x1b[" not in seen.raw

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -20,9 +22,16 @@ from ottla.metadata.foreign_records import (
     AccessControlEntryRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
+    ClientQuotaRecord,
+    DelegationTokenRecord,
     EndTransactionRecord,
     NoOpRecord,
+    QuotaEntity,
     RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
 )
 from ottla.metadata.meta_properties import prepare
 from ottla.metadata.records import (
@@ -35,11 +44,13 @@ from ottla.metadata.records import (
     decode_record,
     encode_record,
 )
+from ottla.metadata.snapshot import list_snapshots, read_snapshot
 from ottla.raft.metadata_log import QuorumError, open_metadata_log
 from ottla.records.batch import iter_headers
 from ottla.records.records import Record, encode_batch, iter_records
 from ottla.sim.world import SimWorld
 
+VERSION_OF_4_3 = FeatureLevelRecord(name="metadata.version", feature_level=30)
 VERSION = FeatureLevelRecord(name="metadata.version", feature_level=25)
 TOPIC_ID = UUID(int=300)
 LEFT_BY_KAFKA: list[MetadataRecord] = [
@@ -170,10 +181,10 @@ def test_other_voters_are_refused(voter_ids: tuple[int, ...]) -> None:
         started_on([([voters(*voter_ids)], True), (encoded(LEFT_BY_KAFKA), False)])
 
 
-@pytest.mark.parametrize("level", [22, 28])
+@pytest.mark.parametrize("level", [22, 31])
 def test_a_metadata_version_that_is_too_old_or_too_new_is_refused(level: int) -> None:
     version = FeatureLevelRecord(name="metadata.version", feature_level=level)
-    with pytest.raises(MetadataRecordError, match=f"metadata.version is {level}; .* supports 23 to 27"):
+    with pytest.raises(MetadataRecordError, match=f"metadata.version is {level}; .* supports 23 to 30"):
         started_on([(encoded([version]), False)])
 
 
@@ -182,16 +193,93 @@ def test_an_older_metadata_version_that_was_upgraded_since_is_history() -> None:
     started_on([(encoded([old, VERSION]), False)])
 
 
-def test_what_protects_a_cluster_is_never_left_out_silently() -> None:
-    rule = AccessControlEntryRecord(
-        id=UUID(int=5),
-        resource_type=2,
-        resource_name="orders",
-        pattern_type=3,
-        principal="User:ann",
-        host="*",
-        operation=3,
-        permission_type=2,
-    )
-    with pytest.raises(MetadataRecordError, match=r"ACCESS_CONTROL_ENTRY \(type 18\) is not supported"):
-        started_on([(encoded([VERSION]), False), (encoded([rule]), False)])
+RULE = AccessControlEntryRecord(
+    id=UUID(int=5),
+    resource_type=2,
+    resource_name="orders",
+    pattern_type=3,
+    principal="User:ann",
+    host="*",
+    operation=3,
+    permission_type=2,
+)
+SALTED = UserScramCredentialRecord(
+    name="ann", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4096
+)
+TOKEN = DelegationTokenRecord(
+    owner="User:ann",
+    requester="User:ann",
+    renewers=("User:ben",),
+    issue_timestamp=1,
+    max_timestamp=2,
+    expiration_timestamp=3,
+    token_id="token",
+)
+ANYBODY = (
+    QuotaEntity(entity_type="user", entity_name=None),
+    QuotaEntity(entity_type="client-id", entity_name="c"),
+)
+
+
+def quota(key: str, value: float, entity: tuple[QuotaEntity, ...] = ANYBODY, *, remove: bool = False) -> Any:
+    return ClientQuotaRecord(entity=entity, key=key, value=value, remove=remove)
+
+
+def test_what_is_not_served_is_carried_through_restarts_and_snapshots(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kept: list[MetadataRecord] = [
+        VERSION_OF_4_3,
+        RULE,
+        SALTED,
+        TOKEN,
+        quota("producer_byte_rate", 5.5),
+        quota("request_percentage", 7.0),
+    ]
+    gone: list[MetadataRecord] = [
+        replace(RULE, id=UUID(int=6)),
+        RemoveAccessControlEntryRecord(id=UUID(int=6)),
+        replace(SALTED, name="ben"),
+        RemoveUserScramCredentialRecord(name="ben", mechanism=1),
+        replace(TOKEN, token_id="other"),
+        RemoveDelegationTokenRecord(token_id="other"),
+        quota("consumer_byte_rate", 1.0),
+        quota("consumer_byte_rate", 0.0, ANYBODY[::-1], remove=True),
+        RemoveAccessControlEntryRecord(id=UUID(int=77)),
+    ]
+    expected = {encode_record(record) for record in kept[1:]}
+
+    def carried(node: MetadataNode) -> set[bytes]:
+        return {encode_record(record) for record in node.loaded.carried.values()}
+
+    with SimWorld(1) as world:
+        node = MetadataNode(world, metadata_log_max_record_bytes_between_snapshots="2000")
+        runtime = world.runtime(HOST)
+        prepare(runtime.disk, runtime.random, node.config.log_dirs, node.config.node_id)
+        log = open_metadata_log(runtime, node.config)
+        agreed = [Record(b"\0\0\0" + bytes([ControlType.KRAFT_VERSION]), b"\0\0\0\1\0", 1), voters(1)]
+        log.append_batches(encode_batch(agreed, base_offset=0, leader_epoch=8, control=True))
+        for records in (kept, gone):
+            log.append_batches(encode_batch(encoded(records), base_offset=log.next_offset, leader_epoch=8))
+        log.close()
+
+        async def scenario() -> None:
+            await node.start()
+            assert carried(node) == expected
+            for number in range(30):
+                await node.controller.create_topics([NewTopic(f"t{number}")])
+            await node.stop()
+            await node.restart()
+            disk = world.host(HOST).disk
+            newest = list_snapshots(disk, LOG_DIR)[-1]
+            found = read_snapshot(disk, LOG_DIR, newest).quorum
+            assert [(record.key, record.value) for record in found] == [
+                (record.key, record.value) for record in agreed
+            ]
+            assert carried(node) == expected
+            assert node.loaded.features["metadata.version"] == 30
+            assert len(node.image.topics) == 30
+
+        world.run(scenario())
+    text = "2 client quotas, 1 access rules (ACLs), 1 SCRAM credentials, 1 delegation tokens: they are kept"
+    assert sum(text in record.message for record in caplog.records) == 2

@@ -100,7 +100,7 @@ def test_an_image_survives(disk: SimDisk, monkeypatch: pytest.MonkeyPatch, batch
     assert identity == (42, 6)
     assert list_snapshots(disk, DIRECTORY) == [identity]
     assert disk.exists(f"{DIRECTORY}/00000000000000000042-0000000006.checkpoint")
-    assert read_snapshot(disk, DIRECTORY, identity) == (image, 1234, None)
+    assert read_snapshot(disk, DIRECTORY, identity) == (image, 1234, ())
 
 
 def test_an_empty_image_survives(disk: SimDisk) -> None:

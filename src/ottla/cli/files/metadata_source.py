@@ -1,7 +1,6 @@
 """The metadata of a cluster as its files hold it: a snapshot, a segment of the log, or a whole directory.
 
-Files are only read, so that the directory of a running broker can be looked at, too. What a broker's image
-has no place for (access rules, credentials, quotas, tokens) is kept beside it.
+Files are only read, so that the directory of a running broker can be looked at, too.
 """
 
 from __future__ import annotations
@@ -11,12 +10,20 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from ottla.cli.framework.errors import ToolError
+from ottla.metadata.carried import carried_records, quota_entity
 from ottla.metadata.control import ControlType, control_type, read_snapshot_timestamp
-from ottla.metadata.delta import UNSUPPORTED
+from ottla.metadata.foreign_records import BrokerRegistrationChangeRecord
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.records import MetadataRecord, MetadataRecordError, RecordType, decode_record
+from ottla.metadata.records import (
+    MetadataRecord,
+    MetadataRecordError,
+    RecordType,
+    RegisterBrokerRecord,
+    decode_record,
+)
 from ottla.metadata.transactions import settle
 from ottla.records.batch import BatchHeader, crc_matches, iter_headers
 from ottla.records.compression import CorruptRecords
@@ -33,13 +40,32 @@ class ClusterMetadata:
 
     image: MetadataImage
     last_timestamp_ms: int
-    cordoned: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    cordoned: dict[int, tuple[UUID, ...]] = field(default_factory=dict)
     """Log directories that take no more partitions, by broker."""
-    rules: dict[Any, Any] = field(default_factory=dict)
-    credentials: dict[tuple[int, str], Any] = field(default_factory=dict)
-    """By mechanism and user."""
-    quotas: dict[tuple[tuple[str, str | None], ...], dict[str, float]] = field(default_factory=dict)
-    tokens: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def rules(self) -> dict[UUID, Any]:
+        return {record.id: record for record in self._carried(RecordType.ACCESS_CONTROL_ENTRY)}
+
+    @property
+    def credentials(self) -> dict[tuple[int, str], Any]:
+        """By mechanism and user."""
+        found = self._carried(RecordType.USER_SCRAM_CREDENTIAL)
+        return {(record.mechanism, record.name): record for record in found}
+
+    @property
+    def quotas(self) -> dict[tuple[tuple[str, str | None], ...], dict[str, float]]:
+        limits: dict[tuple[tuple[str, str | None], ...], dict[str, float]] = {}
+        for record in self._carried(RecordType.CLIENT_QUOTA):
+            limits.setdefault(quota_entity(record.entity), {})[record.key] = record.value
+        return limits
+
+    @property
+    def tokens(self) -> dict[str, Any]:
+        return {record.token_id: record for record in self._carried(RecordType.DELEGATION_TOKEN)}
+
+    def _carried(self, kind: RecordType) -> Iterator[Any]:
+        return carried_records(self.image.carried, kind)
 
 
 class MetadataSource:
@@ -130,43 +156,13 @@ def _records(path: str) -> Iterator[tuple[BatchHeader, Record]]:
 
 
 def _metadata(records: list[MetadataRecord], place: _Place) -> ClusterMetadata:
-    image = MetadataImage().apply_all(
-        [record for record in records if record.API_KEY not in UNSUPPORTED], place.offset, place.epoch
-    )
-    metadata = ClusterMetadata(image, place.timestamp_ms)
+    image = MetadataImage().apply_all(records, place.offset, place.epoch)
+    cordoned: dict[int, tuple[UUID, ...]] = {}
     for record in records:
-        _keep(metadata, record)
+        if (
+            isinstance(record, RegisterBrokerRecord | BrokerRegistrationChangeRecord)
+            and record.cordoned_log_dirs is not None
+        ):
+            cordoned[record.broker_id] = record.cordoned_log_dirs
     # A snapshot of an empty cluster has no epoch of its own.
-    return replace(metadata, image=replace(image, epoch=place.epoch))
-
-
-def _keep(metadata: ClusterMetadata, record: Any) -> None:
-    match record.API_KEY:
-        case RecordType.REGISTER_BROKER | RecordType.BROKER_REGISTRATION_CHANGE:
-            if record.cordoned_log_dirs is not None:
-                metadata.cordoned[record.broker_id] = record.cordoned_log_dirs
-        case RecordType.ACCESS_CONTROL_ENTRY:
-            metadata.rules[record.id] = record
-        case RecordType.REMOVE_ACCESS_CONTROL_ENTRY:
-            metadata.rules.pop(record.id, None)
-        case RecordType.USER_SCRAM_CREDENTIAL:
-            metadata.credentials[record.mechanism, record.name] = record
-        case RecordType.REMOVE_USER_SCRAM_CREDENTIAL:
-            metadata.credentials.pop((record.mechanism, record.name), None)
-        case RecordType.DELEGATION_TOKEN:
-            metadata.tokens[record.token_id] = record
-        case RecordType.REMOVE_DELEGATION_TOKEN:
-            metadata.tokens.pop(record.token_id, None)
-        case RecordType.CLIENT_QUOTA:
-            _keep_quota(metadata, record)
-
-
-def _keep_quota(metadata: ClusterMetadata, record: Any) -> None:
-    entity = tuple(sorted((part.entity_type, part.entity_name) for part in record.entity))
-    limits = metadata.quotas.setdefault(entity, {})
-    if record.remove:
-        limits.pop(record.key, None)
-    else:
-        limits[record.key] = record.value
-    if not limits:
-        del metadata.quotas[entity]
+    return ClusterMetadata(replace(image, epoch=place.epoch), place.timestamp_ms, cordoned)
