@@ -133,7 +133,8 @@ class Faults:
         if topic is not None and partition.isdigit():
             promises = topic.partition(int(partition))
             base_offset = int(file.partition(".")[0])
-            promises.rotten_from = min(base_offset, promises.rotten_from or base_offset)
+            rotten_before = promises.rotten_from
+            promises.rotten_from = base_offset if rotten_before is None else min(base_offset, rotten_before)
 
     async def _unmount(self, client: SimClient, chance: random.Random) -> None:
         """The volume of the metadata is not there at the next start."""
