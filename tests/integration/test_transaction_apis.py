@@ -266,8 +266,7 @@ def test_who_is_fenced_learns_it_in_words_it_knows(
         producer_epoch=producer.identity[1],
         group_id="g",
     )
-    # The topic of offsets may not be there yet, which is looked at first.
-    assert reply.error_code in (told, ErrorCode.coordinator_not_available)
+    assert reply.error_code is told
     assert producer.produce(topic, 0, "late", version=NEW_PRODUCE) is ErrorCode.invalid_producer_epoch
 
 
@@ -381,3 +380,34 @@ def test_a_decision_survives_the_broker(tmp_path: Any) -> None:
         assert again.init() is NONE
         assert again.identity == (identity[0], identity[1] + 2)
         assert committed_values(started.bootstrap_servers, "orders", 1) == ["kept"]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("version", [3, 5])
+def test_offsets_that_are_announced_and_never_sent(version: int, committed: bool) -> None:
+    """On a new broker: the topic they would be in does not exist, and does not come to be."""
+    with ottla.testing.broker(set={"offsets.topic.num.partitions": 7}) as new:
+        producer = Producer(new.bootstrap_servers)
+        assert producer.find().error_code is NONE
+        assert producer.init() is NONE
+        for _ in range(2):
+            reply = producer.call(
+                ApiKey.ADD_OFFSETS_TO_TXN,
+                3,
+                transactional_id=producer.name,
+                producer_id=producer.identity[0],
+                producer_epoch=producer.identity[1],
+                group_id="hello",
+            )
+            assert reply.error_code is NONE
+            ((announced, partitions),) = [
+                (topic.topic, topic.partitions) for topic in producer.describe().topics
+            ]
+            assert (announced, partitions) == ("__consumer_offsets", (99162322 % 7,))
+            assert producer.end(committed=committed, version=version) is NONE
+            deadline = time.monotonic() + 10
+            while producer.describe().transaction_state != f"Complete{'Commit' if committed else 'Abort'}":
+                assert time.monotonic() < deadline
+        admin = AdminClient({"bootstrap.servers": new.bootstrap_servers})
+        assert "__consumer_offsets" not in admin.list_topics(timeout=10).topics
+        producer.connection.close()

@@ -102,6 +102,10 @@ class GroupCoordinator:
         """Raises CoordinatorNotAvailable until the topic exists."""
         return self._shards.partition_for(group_id)
 
+    def future_partition_for(self, group_id: str) -> int:
+        """The same, whether or not somebody has asked for the topic to be created."""
+        return self._shards.partition_for(group_id, self._settings.offsets_partitions)
+
     def _submit(self, group_id: str, command: Command[GroupShard]) -> asyncio.Future[Any]:
         _check_lengths(group_id)
         return self._shards.submit(group_id, command)

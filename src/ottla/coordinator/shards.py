@@ -53,11 +53,12 @@ class Shards(Generic[S]):
             hosted.close(CoordinatorNotAvailable("this broker is stopping; find the coordinator again"))
         self._hosted.clear()
 
-    def partition_for(self, key: str) -> int:
-        """Raises CoordinatorNotAvailable until the topic exists."""
-        if not self._partitions:
+    def partition_for(self, key: str, partitions_to_be: int = 0) -> int:
+        """Raises CoordinatorNotAvailable until the topic exists, unless told how large it will be."""
+        count = len(self._partitions) or partitions_to_be
+        if not count:
             raise CoordinatorNotAvailable(f"{self._topic} does not exist yet; find the coordinator again")
-        return partition_for(key, len(self._partitions))
+        return partition_for(key, count)
 
     def hosting(self, key: str) -> HostedShard[S]:
         """Raises NotCoordinator for what another broker coordinates."""

@@ -192,8 +192,10 @@ class TransactionCoordinator:
     async def add_offsets(
         self, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str
     ) -> None:
-        """The partition that the group's offsets are kept in."""
-        tp = TopicPartition(OFFSETS_TOPIC, self._groups.partition_for(group_id))
+        """The partition that the group's offsets are kept in, or will be: the topic is only created when
+        somebody looks for the group's coordinator. If nobody does, there is nothing to be told at the end.
+        """
+        tp = TopicPartition(OFFSETS_TOPIC, self._groups.future_partition_for(group_id))
         await self.add_partitions(transactional_id, producer_id, producer_epoch, (tp,))
 
     async def verify(
