@@ -279,6 +279,26 @@ def _decoder(entity_type: type[_T]) -> Callable[[bytes], _T]:
     return decode
 
 
+_NO_TAGS = b"\x00"
+_NULL_IN_TAG_0 = b"\x01\x00\x01\xff"
+"""One tagged field: number 0, one byte long, and that byte says null."""
+
+
+def _without_null_structure(decode: Callable[[bytes], _T]) -> Callable[[bytes], _T]:
+    """Kafka 4.3.1 ends a record with an optional structure that is null where others leave it out. kio knows
+    no null there, see `ClassicMemberMetadata`."""
+
+    def decode_either(data: bytes) -> _T:
+        if data.endswith(_NULL_IN_TAG_0):
+            try:
+                return decode(data.removesuffix(_NULL_IN_TAG_0) + _NO_TAGS)
+            except (SerialError, struct.error, IndexError):
+                pass  # then these bytes were the end of something else
+        return decode(data)
+
+    return decode_either
+
+
 _ENCODE_KEY: dict[type, Callable[[Any], bytes]] = {OffsetCommitKey: encode_offset_key}
 _ENCODE_VALUE: dict[type, Callable[[Any], bytes]] = {OffsetCommitValue: encode_offset_value}
 _DECODE_KEY: dict[int, Callable[[bytes], Any]] = {
@@ -294,6 +314,8 @@ for _number, _key, _value in _TYPES:
     if _value is not None:
         _ENCODE_VALUE[_value] = _encoder(_value, int(_value.__version__))
         _DECODE_VALUE[_key, int(_value.__version__)] = _decoder(_value)
+_MEMBER = ConsumerGroupMemberMetadataKey, 0
+_DECODE_VALUE[_MEMBER] = _without_null_structure(_DECODE_VALUE[_MEMBER])
 
 
 def encode(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:

@@ -117,6 +117,41 @@ def test_a_classic_member_of_a_consumer_group_has_kafkas_mark_of_presence() -> N
     assert decode(key, data)[1] == value
 
 
+def test_an_optional_structure_that_is_there_and_null_reads_as_none() -> None:
+    """As Kafka 4.3.1 writes members of the consumer protocol: tag 0, one byte, null."""
+    value = ConsumerGroupMemberMetadataValue(
+        instance_id=None,
+        rack_id=None,
+        client_id="c",
+        client_host="h",
+        subscribed_topic_names=("t",),
+        subscribed_topic_regex=None,
+        rebalance_timeout_ms=5,
+        server_assignor=None,
+    )
+    key, data = encode(ConsumerGroupMemberMetadataKey("g", "m"), value)
+    assert data is not None
+    assert data.endswith(b"\x00")
+    assert decode(key, data[:-1] + bytes.fromhex("010001ff")) == decode(key, data)
+    assert decode(key, data)[1] == value
+
+
+def test_epochs_of_partitions_that_are_there_and_null_read_as_none() -> None:
+    partitions = CurrentPartitions(topic_id=TOPIC, partitions=(1,))
+    value = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=3,
+        previous_member_epoch=2,
+        state=1,
+        assigned_partitions=(partitions,),
+        partitions_pending_revocation=(),
+    )
+    key, data = encode(ConsumerGroupCurrentMemberAssignmentKey("g", "m"), value)
+    assert data is not None
+    # the tags of the partitions, no partitions to revoke, the tags of the whole
+    assert data.endswith(bytes.fromhex("00 01 00"))
+    assert decode(key, data[:-3] + bytes.fromhex("01 00 01 00" + "01 00"))[1] == value
+
+
 RECORDS = [
     (ConsumerGroupMetadataKey("g"), ConsumerGroupMetadataValue(epoch=3, metadata_hash=-5)),
     (
