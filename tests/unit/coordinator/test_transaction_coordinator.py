@@ -62,7 +62,7 @@ class Partitions:
         await asyncio.sleep(1 if self.is_slow else 0)
         self._take(TopicPartition(OFFSETS_TOPIC, partition), *marker[:-1])
 
-    def partition_for(self, group_id: str) -> int:
+    def future_partition_for(self, group_id: str) -> int:
         return OFFSETS.partition
 
     def _take(self, tp: TopicPartition, *marker: Any) -> None:
