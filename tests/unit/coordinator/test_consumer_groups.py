@@ -246,7 +246,7 @@ def test_names_and_expression_can_be_combined() -> None:
 
 def test_a_bad_expression_is_refused_and_changes_nothing() -> None:
     driver = Driver()
-    with pytest.raises(InvalidRegularExpression, match=r"`\(`.*missing closing"):
+    with pytest.raises(InvalidRegularExpression, match=r"`\(`.*missing \)"):
         driver.consumer("g", "m", 0, regex="(")
     assert "g" not in driver.shard.groups.by_id
     assert driver.log == []
