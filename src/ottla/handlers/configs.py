@@ -35,13 +35,14 @@ from ottla.handlers.nodes import nodes_on
 from ottla.handlers.outcome import error_code, error_message
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.handlers.turns import in_turns
 from ottla.metadata.image import ResourceType
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidRequest, KafkaError, UnknownTopicOrPartition
 
 
 @handles(ApiKey.DESCRIBE_CONFIGS)
-def describe_configs(
+async def describe_configs(
     broker: Broker, context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     def describe(resource: DescribeConfigsResource) -> DescribeConfigsResult:
@@ -62,9 +63,8 @@ def describe_configs(
             ),
         )
 
-    return DescribeConfigsResponse(
-        throttle_time=NOT_THROTTLED, results=tuple(describe(resource) for resource in request.resources)
-    )
+    results = [describe(resource) async for resource in in_turns(request.resources)]
+    return DescribeConfigsResponse(throttle_time=NOT_THROTTLED, results=tuple(results))
 
 
 def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEntry]:

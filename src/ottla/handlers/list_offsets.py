@@ -25,6 +25,7 @@ from kio.static.primitive import i32, i64
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.handlers.turns import in_turns
 from ottla.log.types import TimestampOffset
 from ottla.replication.partition import Partition
 from ottla.wire.api import ApiKey
@@ -58,7 +59,9 @@ NOWHERE = TimestampOffset(-1, -1, -1)
 
 
 @handles(ApiKey.LIST_OFFSETS)
-def list_offsets(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+async def list_offsets(
+    broker: Broker, context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse:
     times_named: Counter[tuple[str, int]] = Counter(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
@@ -82,13 +85,14 @@ def list_offsets(broker: Broker, context: RequestContext, request: ListOffsetsRe
             leader_epoch=i32(found.leader_epoch),
         )
 
+    topics = [
+        (topic.name, [answer(topic.name, asked) async for asked in in_turns(topic.partitions)])
+        async for topic in in_turns(request.topics)
+    ]
     return ListOffsetsResponse(
         throttle_time=NOT_THROTTLED,
         topics=tuple(
-            ListOffsetsTopicResponse(
-                name=topic.name, partitions=tuple(answer(topic.name, asked) for asked in topic.partitions)
-            )
-            for topic in request.topics
+            ListOffsetsTopicResponse(name=name, partitions=tuple(partitions)) for name, partitions in topics
         ),
     )
 

@@ -35,6 +35,7 @@ from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.nodes import nodes_on
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.handlers.turns import in_turns
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.internal_topics import INTERNAL_TOPICS
 from ottla.wire.api import ApiKey
@@ -61,14 +62,16 @@ async def metadata(broker: Broker, context: RequestContext, request: MetadataReq
     wanted = request.topics
     if wanted is None:
         view = _View(broker, context, request)
-        return view.response([view.topic(topic) for _, topic in sorted(view.image.topics.items())])
+        return view.response(
+            [view.topic(topic) async for _, topic in in_turns(sorted(view.image.topics.items()))]
+        )
     if context.version < FIRST_WITH_TOPICS_BY_ID and any(t.name is None or t.topic_id for t in wanted):
         refused = [_failed_topic(ErrorCode.invalid_request, t.name or "", t.topic_id) for t in wanted]
         return _View(broker, context, request).response(refused)
     errors = await _create_missing(broker, request)
     view = _View(broker, context, request)
     # As Apache Kafka does, answer once for a topic that is named twice.
-    return view.response([view.answer(asked, errors) for asked in dict.fromkeys(wanted)])
+    return view.response([view.answer(asked, errors) async for asked in in_turns(dict.fromkeys(wanted))])
 
 
 async def _create_missing(broker: Broker, request: MetadataRequest) -> dict[str, KafkaError]:
@@ -77,7 +80,7 @@ async def _create_missing(broker: Broker, request: MetadataRequest) -> dict[str,
     may_create = request.allow_auto_topic_creation and broker.config.boolean("auto.create.topics.enable")
     errors: dict[str, KafkaError] = {}
     creatable: dict[str, NewTopic] = {}
-    for asked in request.topics or ():
+    async for asked in in_turns(request.topics or ()):
         name = asked.name
         if asked.topic_id is not None or name is None or name in existing:
             continue

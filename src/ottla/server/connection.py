@@ -252,6 +252,9 @@ class Connection(asyncio.BufferedProtocol):
         while pending:
             first = pending[0]
             if isinstance(first, PendingReply):
+                if isinstance(first.error, MalformedFrame):
+                    self._close_malformed(first.error)
+                    return
                 if first.error is not None:
                     log.error(
                         "closing connection from %s: a request failed", self.address, exc_info=first.error

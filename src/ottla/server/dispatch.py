@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Awaitable, Coroutine
 from typing import Any
 
 from ottla.handlers.context import Broker, RequestContext
@@ -13,9 +14,10 @@ from ottla.runtime.disk import ReadableBuffer
 from ottla.runtime.tasks import TaskScope
 from ottla.wire.api import ApiKey
 from ottla.wire.frame import MalformedFrame
-from ottla.wire.messages import SerialError, codec
+from ottla.wire.messages import Codec, SerialError, codec
 from ottla.wire.primitives import read_nullable_string, skip_tags
 
+DECODED_AT_ONCE_BYTES_MAX = 64 * 1024
 _PRODUCE = ApiKey.PRODUCE.value
 _HEADER = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
 _REPLY_HEADER = struct.Struct(">ii")
@@ -84,18 +86,40 @@ class Dispatcher:
     ) -> tuple[int, bool, list[ReadableBuffer] | PendingReply | None]:
         client_id, at = read_nullable_string(frame, 8)
         message = codec(api.key, version)
-        try:
-            request = message.read(frame, skip_tags(frame, at) if message.flexible else at)
-        except (SerialError, ValueError, IndexError, struct.error) as error:
-            raise MalformedFrame(
-                f"its {api.key.name} version {version} cannot be decoded: {error}"
-            ) from error
+        if message.flexible:
+            at = skip_tags(frame, at)
         context = RequestContext(version, correlation_id, client_id, client_address, listener)
         flexible = message.response_header_flexible
-        result = api.load()(self._broker, context, request)
+        handler = api.load()
+        if len(frame) > DECODED_AT_ONCE_BYTES_MAX:
+            # The buffer of the request is about to be reused.
+            kept = memoryview(bytes(frame))
+            return correlation_id, flexible, self._answer_large(api, message, context, kept, at)
+        request = _decoded(api, message, context, frame, at)
+        result = handler(self._broker, context, request)
         if not api.is_async:
             return correlation_id, flexible, [message.write(result)]
-        task = self._tasks.spawn(result, f"{api.key.name} {client_address}")
+        return correlation_id, flexible, self._later(_written(message, result), api, context)
+
+    def _answer_large(
+        self, api: Api, message: Codec, context: RequestContext, frame: memoryview, at: int
+    ) -> PendingReply:
+        """Thousands of items are read and written in a thread, which takes turns with the event loop."""
+        offload = self._broker.runtime.offload
+
+        async def answer() -> list[ReadableBuffer]:
+            request = await offload.run(_decoded, api, message, context, frame, at)
+            result = api.load()(self._broker, context, request)
+            if api.is_async:
+                result = await result
+            return [await offload.run(message.write, result)]
+
+        return self._later(answer(), api, context)
+
+    def _later(
+        self, answer: Coroutine[Any, Any, list[ReadableBuffer]], api: Api, context: RequestContext
+    ) -> PendingReply:
+        task = self._tasks.spawn(answer, f"{api.key.name} {context.client_address}")
         reply = PendingReply(task.cancel)
 
         def finished(done: asyncio.Task[Any]) -> None:
@@ -104,10 +128,23 @@ class Dispatcher:
             if (error := done.exception()) is not None:
                 reply.fail(error)
             else:
-                reply.complete([message.write(done.result())])
+                reply.complete(done.result())
 
         task.add_done_callback(finished)
-        return correlation_id, flexible, reply
+        return reply
+
+
+def _decoded(api: Api, message: Codec, context: RequestContext, frame: memoryview, at: int) -> Any:
+    try:
+        return message.read(frame, at)
+    except (SerialError, ValueError, IndexError, struct.error) as error:
+        raise MalformedFrame(
+            f"its {api.key.name} version {context.version} cannot be decoded: {error}"
+        ) from error
+
+
+async def _written(message: Codec, result: Awaitable[Any]) -> list[ReadableBuffer]:
+    return [message.write(await result)]
 
 
 def _api_name(key: int) -> str:

@@ -31,7 +31,7 @@ def describe(
         resources=(DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys),),
         **options,
     )
-    [result] = describe_configs(broker, context(4), request).results
+    [result] = asyncio.run(describe_configs(broker, context(4), request)).results
     assert (result.resource_type, result.resource_name) == (kind, name)
     return result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 from typing import Any
 from uuid import UUID
@@ -106,7 +107,7 @@ def offsets(
                 ),
             ),
         )
-        [answer] = list_offsets(broker, context(version), request).topics
+        [answer] = asyncio.run(list_offsets(broker, context(version), request)).topics
         [found] = answer.partitions
         assert (answer.name, found.partition_index) == (topic, 0)
         results.append((found.error_code, found.timestamp, found.offset, found.leader_epoch))
@@ -184,7 +185,7 @@ def test_a_partition_named_twice() -> None:
         timeout=datetime.timedelta(0),
         topics=(ListOffsetsTopic(name="a", partitions=(partition, partition)),),
     )
-    [topic] = list_offsets(broker_of(), context(11), request).topics
+    [topic] = asyncio.run(list_offsets(broker_of(), context(11), request)).topics
     assert [found.error_code for found in topic.partitions] == [ErrorCode.invalid_request] * 2
 
 

@@ -132,7 +132,7 @@ def test_the_latest_offset_is_the_last_stable_one() -> None:
         kit = TransactionalBroker()
         await kit.produce(batch(0, records=5))
 
-        def latest(isolation_level: int) -> int:
+        async def latest(isolation_level: int) -> int:
             asked = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=-1)
             request = ListOffsetsRequest(
                 replica_id=-1,
@@ -140,11 +140,12 @@ def test_the_latest_offset_is_the_last_stable_one() -> None:
                 timeout=datetime.timedelta(0),
                 topics=(ListOffsetsTopic(name="a", partitions=(asked,)),),
             )
-            return list_offsets(kit.broker, context(11), request).topics[0].partitions[0].offset
+            answer = await list_offsets(kit.broker, context(11), request)
+            return answer.topics[0].partitions[0].offset
 
-        assert (latest(0), latest(1)) == (5, 0)
+        assert (await latest(0), await latest(1)) == (5, 0)
         kit.partition().append_marker(7, 0, 0, True)
-        assert (latest(0), latest(1)) == (6, 6)
+        assert (await latest(0), await latest(1)) == (6, 6)
 
     run(scenario())
 
