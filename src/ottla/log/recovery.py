@@ -285,7 +285,8 @@ class _Opening:
         """The offset after the last record of a segment at rest; None if it is not what it should be."""
         next_offset = last.base_offset
         try:
-            for _, header in headers(last.file, last.offsets.floor_position(last.size), last.size):
+            for position, header in headers(last.file, last.offsets.floor_position(last.size), last.size):
+                _check_reach(last, position, header.last_offset)
                 next_offset = header.last_offset + 1
         except BadBatch as error:
             log.error("%s was closed in good order but is damaged: %s", last.path, error)

@@ -307,3 +307,12 @@ def test_an_offset_that_no_index_reaches_cuts_the_log_there(cleanup: dict[str, b
     assert log.next_offset == 3
     fill(log, 1)
     assert len(read_all(log)) == 4
+
+
+def test_a_log_that_was_closed_does_not_end_where_no_index_reaches() -> None:
+    kit = LogKit()
+    log = kit.open()
+    fill(log, 5)
+    log.close()
+    kit.flip(FIRST, 4 * SIZE + 1)
+    assert kit.open(recovery_point=5).next_offset == 4
