@@ -108,7 +108,7 @@ class Node:
         stored = controller.image
         stored_config = effective_config(config, stored)
         logs.open(lambda topic: resolve_topic(stored_config, stored.config(ResourceType.TOPIC, topic)))
-        replicas = self._replicas = ReplicaManager(config.node_id, config, logs)
+        replicas = self._replicas = ReplicaManager(config.node_id, config, logs, runtime.offload)
         groups = self._groups = GroupCoordinator(
             runtime,
             config.node_id,
@@ -151,6 +151,7 @@ class Node:
 
         self._apply_metadata(between(MetadataImage(), controller.image))
         replicas.set_strays_aside()
+        await replicas.catch_up()
         controller.subscribe(self._apply_metadata)
         advertised = advertise(bound, config.advertised_listeners, runtime.net.host_name)
         self.advertised = advertised
@@ -168,6 +169,7 @@ class Node:
             )
         )
         logs.start(self._core, self._high_watermark)
+        self._core.spawn(replicas.run(), "log-work")
         self._core.spawn(server.close_idle_connections(), "idle-connections")
         self.address = (advertised[0].host, advertised[0].port)
         if metrics_endpoint is not None and config.metrics_listener is not None:
@@ -257,7 +259,7 @@ class Node:
         self._replicas.update_config(config, image)
 
     def _high_watermark(self, tp: TopicPartition) -> int | None:
-        found = self._replicas.by_name.get(tp.topic.encode(), {}).get(tp.partition)
+        found = self._replicas.find(*tp)
         return None if found is None else found.high_watermark
 
     async def _allocate_producer_ids(self) -> range:

@@ -127,6 +127,7 @@ async def _topic(broker: Broker, wanted: NewTopic) -> TopicImage:
         (outcome,) = await broker.controller.create_topics([_fitting(wanted, alive)])
         if outcome.error is not None and not isinstance(outcome.error, TopicAlreadyExists):
             raise CoordinatorNotAvailable(f"{wanted.name} cannot be created: {outcome.error}")
+        await broker.replicas.wait_made([wanted.name])
         topic = broker.controller.image.topics.get(wanted.name)
         if topic is None:
             raise CoordinatorNotAvailable(f"{wanted.name} is being created; retry")

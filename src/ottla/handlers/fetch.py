@@ -216,13 +216,18 @@ class _Attempt:
         """A topic that was unknown, or deleted, may exist by now."""
         by_id = self._version >= codec.FIRST_WITH_TOPIC_IDS
         lookup = self._broker.replicas.by_id if by_id else self._broker.replicas.by_name
-        entry.partition = lookup.get(entry.topic, {}).get(entry.index)
+        hosted = lookup.get(entry.topic)
+        entry.partition = None if hosted is None else hosted.get(entry.index)
         return entry.partition
 
     def _unknown(self, entry: FetchEntry) -> ErrorCode:
         by_id = self._version >= codec.FIRST_WITH_TOPIC_IDS
-        if by_id and entry.topic not in self._broker.replicas.by_id:
-            return ErrorCode.unknown_topic_id
+        lookup = self._broker.replicas.by_id if by_id else self._broker.replicas.by_name
+        hosted = lookup.get(entry.topic)
+        if hosted is None:
+            return ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
+        if entry.index in hosted.offline:
+            return ErrorCode.kafka_storage_error
         return ErrorCode.unknown_topic_or_partition
 
     def encode(self, topics: Topics) -> list[ReadableBuffer]:

@@ -49,6 +49,8 @@ def describe_log_dirs(
 def _directory(
     broker: Broker, path: str, logs: Sequence[PartitionLog], wanted: Collection[tuple[str, int]] | None
 ) -> DescribeLogDirsResult:
+    if broker.replicas.logs.failure_of(path) is not None:
+        return DescribeLogDirsResult(error_code=ErrorCode.kafka_storage_error, log_dir=path, topics=())
     try:
         total_bytes, usable_bytes = broker.runtime.disk.usage(path)
     except OSError:

@@ -13,7 +13,7 @@ v11 no more cluster operations · v12 topics by id (v10 and v11 refuse them) · 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 from uuid import UUID
@@ -96,6 +96,7 @@ async def _create_missing(broker: Broker, request: MetadataRequest) -> dict[str,
             outcomes = await broker.controller.create_topics(list(creatable.values()), validate_only=False)
         except KafkaError as error:
             return errors | dict.fromkeys(creatable, error)
+        await broker.replicas.wait_made(creatable)
         # Another request may have been faster; then the topic is there, which is all that was wanted.
         errors |= {
             outcome.name: outcome.error
@@ -162,16 +163,22 @@ class _View:
 
     def topic(self, topic: TopicImage) -> MetadataResponseTopic:
         partition = self._partition
+        hosted = self._broker.replicas.by_id.get(topic.id.bytes)
+        offline = () if hosted is None else hosted.offline
         return MetadataResponseTopic(
             error_code=ErrorCode.none,
             name=TopicName(topic.name),
             topic_id=topic.id,
             is_internal=topic.name in INTERNAL_TOPICS,
-            partitions=tuple([partition(index, state) for index, state in enumerate(topic.partitions)]),
+            partitions=tuple(
+                [partition(index, state, offline) for index, state in enumerate(topic.partitions)]
+            ),
             topic_authorized_operations=self._operations,
         )
 
-    def _partition(self, index: int, state: PartitionImage) -> MetadataResponsePartition:
+    def _partition(
+        self, index: int, state: PartitionImage, offline_here: Container[int]
+    ) -> MetadataResponsePartition:
         alive = self._alive
         leader, replicas, isr = state.leader, state.replicas, state.isr
         error = ErrorCode.none
@@ -191,7 +198,13 @@ class _View:
             leader_epoch=state.leader_epoch,
             replica_nodes=replicas,
             isr_nodes=isr,
-            offline_replicas=tuple([replica for replica in state.replicas if replica not in alive]),
+            offline_replicas=tuple(
+                [
+                    replica
+                    for replica in state.replicas
+                    if replica not in alive or (replica == self._broker.node_id and index in offline_here)
+                ]
+            ),
         )
 
 

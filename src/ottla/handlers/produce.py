@@ -28,6 +28,7 @@ from ottla.handlers.verification import Refusal, TransactionalWrite, continues
 from ottla.log.examination import TakesLong
 from ottla.log.log import PartitionLog
 from ottla.log.verification import ONGOING, Verification
+from ottla.replication.manager import HostedTopic
 from ottla.replication.partition import Partition
 from ottla.replication.preparation import Preparations
 from ottla.replication.turns import Turn
@@ -80,7 +81,15 @@ class _Waiting(NamedTuple):
     turn: Turn
 
 
-_Written: TypeAlias = tuple[Results, list[PartitionLog], list[_Waiting]]
+class _Unsynced(NamedTuple):
+    """A log that has to be synced first, and which result depends on it."""
+
+    rows: list[PartitionResult]
+    at: int
+    log: PartitionLog
+
+
+_Written: TypeAlias = tuple[Results, list[_Unsynced], list[_Waiting]]
 """What to answer; the logs to sync, and the records to append, before that. Plain for its cost."""
 
 
@@ -130,7 +139,7 @@ def _write(
     by_id = version >= codec.FIRST_WITH_TOPIC_IDS
     lookup = broker.replicas.by_id if by_id else broker.replicas.by_name
     results: Results = []
-    to_flush: list[PartitionLog] = []
+    to_flush: list[_Unsynced] = []
     waiting: list[_Waiting] = []
     failed: PartitionResult | None = None
     for topic, data in topics:
@@ -141,8 +150,7 @@ def _write(
             if acks not in (-1, 0, 1):
                 row = PartitionResult(index, ErrorCode.invalid_required_acks.value)
             elif partition is None:
-                unknown = _UNKNOWN_TOPIC_ID if by_id and partitions is None else _UNKNOWN_TOPIC_OR_PARTITION
-                row = PartitionResult(index, unknown)
+                row = _missing(partitions, index, by_id=by_id)
             elif partition.is_internal:
                 row = PartitionResult(index, ErrorCode.invalid_topic_exception.value)
             else:
@@ -164,7 +172,7 @@ def _write(
                             row = PartitionResult(index)
                         else:
                             if partition.log.reached_flush_messages:
-                                to_flush.append(partition.log)
+                                to_flush.append(_Unsynced(rows, len(rows), partition.log))
                             row = PartitionResult(
                                 index, 0, result.base_offset, result.log_append_time_ms, result.start_offset
                             )
@@ -194,6 +202,14 @@ def _wait(
     return _Waiting(rows, len(rows), partition, memoryview(bytes(records)), verdict, walk, turn)
 
 
+def _missing(partitions: HostedTopic | None, index: int, *, by_id: bool) -> PartitionResult:
+    if partitions is None:
+        return PartitionResult(index, _UNKNOWN_TOPIC_ID if by_id else _UNKNOWN_TOPIC_OR_PARTITION)
+    if (reason := partitions.offline.get(index)) is not None:
+        return PartitionResult(index, _STORAGE_ERROR, error_message=f"the partition is offline: {reason}")
+    return PartitionResult(index, _UNKNOWN_TOPIC_OR_PARTITION)
+
+
 def _refused(partition: Partition, error: KafkaError | OSError) -> PartitionResult:
     topic, index = partition.topic_partition
     if isinstance(error, KafkaError):
@@ -213,7 +229,7 @@ def _answer_later(broker: Broker, version: int, acks: int, written: _Written) ->
         await _finish(broker, acks, written)
         reply.complete([codec.encode(version, written[0])])
 
-    # Only the waiting can be cancelled. A sync that fails ends the node: the kernel may have dropped data.
+    # Only the waiting can be cancelled.
     reply = PendingReply(on_cancel=lambda: None)
     broker.tasks.spawn(finish(), "produce-finish")
     return reply
@@ -223,18 +239,21 @@ async def _finish(broker: Broker, acks: int, written: _Written) -> None:
     """Append what waits, then sync what has to be."""
     _, to_flush, waiting = written
     await asyncio.gather(*(_append_waiting(broker, acks, each, to_flush) for each in waiting))
-    for partition_log in to_flush:
-        await partition_log.flush()
+    for rows, at, partition_log in to_flush:
+        try:
+            await partition_log.flush()
+        except KafkaError as error:
+            rows[at] = PartitionResult(rows[at].partition, error.code.value, error_message=error.message)
 
 
-async def _append_waiting(broker: Broker, acks: int, each: _Waiting, to_flush: list[PartitionLog]) -> None:
+async def _append_waiting(broker: Broker, acks: int, each: _Waiting, to_flush: list[_Unsynced]) -> None:
     rows, at, partition, records, verdict, walk, turn = each
     try:
         result = await broker.replicas.preparations.append(
             broker.runtime, turn, partition, records, acks, verdict, walk=walk
         )
         if partition.log.reached_flush_messages:
-            to_flush.append(partition.log)
+            to_flush.append(_Unsynced(rows, at, partition.log))
         rows[at] = PartitionResult(
             rows[at].partition, 0, result.base_offset, result.log_append_time_ms, result.start_offset
         )

@@ -57,7 +57,9 @@ def describe_topic_partitions(
             continue
         start = first_partition if name == first_topic else 0
         end = min(start + left, len(topic.partitions))
-        topics.append(_topic(topic, start, end, nodes))
+        hosted = broker.replicas.by_id.get(topic.id.bytes)
+        offline = {} if hosted is None else dict.fromkeys(hosted.offline, broker.node_id)
+        topics.append(_topic(topic, start, end, nodes, offline))
         if end < len(topic.partitions):
             next_cursor = Cursor(topic_name=TopicName(name), partition_index=i32(end))
             break
@@ -87,20 +89,23 @@ def _failed_topic(name: str, error: ErrorCode) -> DescribeTopicPartitionsRespons
 
 
 def _topic(
-    topic: TopicImage, start: int, end: int, nodes: dict[int, Node]
+    topic: TopicImage, start: int, end: int, nodes: dict[int, Node], offline: dict[int, int]
 ) -> DescribeTopicPartitionsResponseTopic:
+    """`offline` has the broker whose replica cannot work, by partition."""
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.none,
         name=TopicName(topic.name),
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=tuple(_partition(i, topic.partitions[i], nodes) for i in range(start, end)),
+        partitions=tuple(
+            _partition(i, topic.partitions[i], nodes, offline.get(i)) for i in range(start, end)
+        ),
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 
 def _partition(
-    index: int, state: PartitionImage, nodes: dict[int, Node]
+    index: int, state: PartitionImage, nodes: dict[int, Node], offline: int | None
 ) -> DescribeTopicPartitionsResponsePartition:
     return DescribeTopicPartitionsResponsePartition(
         error_code=ErrorCode.none,
@@ -112,7 +117,11 @@ def _partition(
         eligible_leader_replicas=_ids(state.eligible_leader_replicas),
         last_known_elr=_ids(state.last_known_elr),
         offline_replicas=_ids(
-            tuple(replica for replica in state.replicas if replica not in nodes or nodes[replica].fenced)
+            tuple(
+                replica
+                for replica in state.replicas
+                if replica not in nodes or nodes[replica].fenced or replica == offline
+            )
         ),
     )
 

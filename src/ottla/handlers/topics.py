@@ -12,7 +12,10 @@ CreatePartitions: v2 flexible · v3 quota error code
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import logging
+from collections.abc import Sequence
 
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
 from kio.schema.create_partitions.v3.response import CreatePartitionsResponse, CreatePartitionsTopicResult
@@ -36,7 +39,7 @@ from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.internal_topics import INTERNAL_TOPICS
 from ottla.wire.api import ApiKey
-from ottla.wire.errors import ErrorCode, InvalidRequest, KafkaError, TopicDeletionDisabled
+from ottla.wire.errors import ErrorCode, InvalidRequest, KafkaError, RequestTimedOut, TopicDeletionDisabled
 
 log = logging.getLogger(__name__)
 
@@ -61,11 +64,20 @@ async def create_topics(
         outcomes = await within(
             request.timeout, broker.controller.create_topics(topics, validate_only=request.validate_only)
         )
+        await _wait_made(broker, request.timeout, outcomes)
     except KafkaError as error:
         outcomes = [TopicOutcome(topic.name, error=error) for topic in topics]
     return CreateTopicsResponse(
         throttle_time=NOT_THROTTLED, topics=tuple(_created(broker, outcome) for outcome in outcomes)
     )
+
+
+async def _wait_made(broker: Broker, limit: datetime.timedelta, outcomes: Sequence[TopicOutcome]) -> None:
+    """So that a client that goes on at once finds its partitions. What was committed is a success even if
+    their logs take longer, or cannot be made for now."""
+    names = [outcome.name for outcome in outcomes if outcome.error is None and outcome.name is not None]
+    with contextlib.suppress(RequestTimedOut):
+        await within(limit, broker.replicas.wait_made(names))
 
 
 def _created(broker: Broker, outcome: TopicOutcome) -> CreatableTopicResult:
@@ -160,6 +172,7 @@ async def create_partitions(
         outcomes = await within(
             request.timeout, broker.controller.create_partitions(topics, validate_only=request.validate_only)
         )
+        await _wait_made(broker, request.timeout, outcomes)
     except KafkaError as error:
         outcomes = [TopicOutcome(topic.topic, error=error) for topic in topics]
     return CreatePartitionsResponse(

@@ -148,9 +148,9 @@ def continues(broker: Broker, version: int, request: ProduceRequest) -> bool:
     lookup = broker.replicas.by_id if version >= codec.FIRST_WITH_TOPIC_IDS else broker.replicas.by_name
     producer_id = NO_PRODUCER_ID
     for topic, data in request.topics:
-        hosted = lookup.get(topic, {})
+        hosted = lookup.get(topic)
         for index, records in data:
-            partition = hosted.get(index)
+            partition = None if hosted is None else hosted.get(index)
             if partition is None or len(records) < HEADER_BYTES:
                 return False
             fields = HEADER.unpack_from(records)
@@ -170,7 +170,7 @@ def _partitions(
     by_id = version >= codec.FIRST_WITH_TOPIC_IDS
     lookup = broker.replicas.by_id if by_id else broker.replicas.by_name
     for topic, data in request.topics:
-        hosted = lookup.get(topic, {})
+        hosted = lookup.get(topic)
         for index, records in data:
-            partition = hosted.get(index)
+            partition = None if hosted is None else hosted.get(index)
             yield None if partition is None or partition.is_internal else partition, records

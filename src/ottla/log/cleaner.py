@@ -29,7 +29,7 @@ from ottla.log.walk import BadBatch
 from ottla.records.compression import CorruptRecords
 from ottla.runtime import Disk, Runtime
 from ottla.runtime.workers import Job
-from ottla.wire.errors import CorruptMessage
+from ottla.wire.errors import CorruptMessage, StorageError
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +45,8 @@ class Outdated(Exception):
     """The log was cut off or deleted while it was being compacted."""
 
 
-class SwapFailed(RuntimeError):
-    """The node must stop."""
+class SwapFailed(Exception):
+    """Files of the log are no longer what memory says."""
 
 
 @dataclass(slots=True)
@@ -75,11 +75,16 @@ class LogCleaner:
         config: Callable[[], BrokerConfig],
         logs_by_dir: Callable[[], Mapping[str, Sequence[PartitionLog]]],
         write_recovery_points: Callable[[], Awaitable[None]],
+        refused: Callable[[str, OSError, str], None],
+        fail: Callable[[str, str], None],
     ) -> None:
+        """`refused` is told which directory did not take what was written, `fail` which to use no more."""
         self._runtime = runtime
         self._config = config
         self._logs_by_dir = logs_by_dir
         self._write_recovery_points = write_recovery_points
+        self._refused = refused
+        self._fail = fail
         self._pace = Pace(runtime, lambda: self._config().number("log.cleaner.io.max.bytes.per.second"))
         self._cleaned: dict[TopicPartition, int] = {}
         """Up to where logs are compacted."""
@@ -122,8 +127,13 @@ class LogCleaner:
                 }
                 if self._written.get(directory, {}) != offsets:
                     path = f"{directory}/{CLEANER_OFFSETS_FILE}"
-                    await self._runtime.offload.run(write_offsets, self._runtime.disk, path, offsets)
-                    self._written[directory] = offsets
+                    try:
+                        await self._runtime.offload.run(write_offsets, self._runtime.disk, path, offsets)
+                    except OSError as error:
+                        # Written the next time; until then a crash costs a round.
+                        self._refused(directory, error, "writing a checkpoint of the cleaner")
+                    else:
+                        self._written[directory] = offsets
 
     # Working.
 
@@ -202,15 +212,23 @@ class LogCleaner:
 
     async def _clean(self, dirt: Dirt) -> bool:
         cleaned_log, partition, end_before = dirt.log, dirt.log.topic_partition, dirt.log.next_offset
-        # Recovery takes gaps in offsets for damage where nobody has written down that the log is on disk.
-        await cleaned_log.flush(upto=dirt.end_offset)
-        await self._write_recovery_points()
+        try:
+            # Recovery takes gaps in offsets for damage where nobody has written down that the log is on disk.
+            await cleaned_log.flush(upto=dirt.end_offset)
+            await self._write_recovery_points()
+        except StorageError:
+            # Said by who refused it.
+            return False
         if not self._is_here(cleaned_log):
             return False
         groups = grouped(dirt)
         plan = self._plan(dirt, groups)
         try:
             await self._compact(dirt, groups, plan)
+        except SwapFailed as error:
+            if self._is_here(cleaned_log):
+                self._fail(cleaned_log.dir, str(error))
+            return False
         except Outdated:
             return False
         except (CorruptMessage, CorruptRecords) as error:
@@ -228,7 +246,10 @@ class LogCleaner:
                     log.error("%s could not be compacted and will be tried again: %s", partition, error)
             return False
         finally:
-            await self._runtime.offload.run(_discard, self._runtime.disk, plan)
+            try:
+                await self._runtime.offload.run(_discard, self._runtime.disk, plan)
+            except OSError as error:
+                self._refused(plan.directory, error, f"removing what compaction of {partition} left")
         self._hindered.pop(partition, None)
         return True
 
@@ -312,7 +333,7 @@ class LogCleaner:
         except OSError as error:
             # Files are no longer what memory says; the next start completes the swap.
             raise SwapFailed(
-                f"{cleaned_log.topic_partition}: a compacted segment is half in place"
+                f"{cleaned_log.topic_partition}: a compacted segment is half in place: {error}"
             ) from error
         if not swapped:
             raise Outdated

@@ -7,8 +7,10 @@ disk, and `close`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 from uuid import UUID
 
 from ottla.config import LogConfig
@@ -34,14 +36,19 @@ from ottla.log.syncing import Unsynced, sync_files
 from ottla.log.types import LogClosed, TopicPartition
 from ottla.runtime import Runtime
 from ottla.runtime.tasks import finished
-from ottla.wire.errors import OffsetOutOfRange
+from ottla.wire.errors import OffsetOutOfRange, StorageError
 
 log = logging.getLogger(__name__)
+
+
+OnError: TypeAlias = Callable[[OSError, str], StorageError]
+"""Told what could not be written and while doing what; gives back what to answer."""
 
 
 class LogFiles:
     __slots__ = (
         "_flush_lock",
+        "_on_error",
         "_open_segments",
         "_removal",
         "_runtime",
@@ -55,6 +62,7 @@ class LogFiles:
         "flushed_ms",
         "has_aborted",
         "is_closed",
+        "lost_because",
         "next_offset",
         "now_ms",
         "producers",
@@ -84,6 +92,7 @@ class LogFiles:
         removal: DelayedRemoval,
         unsynced: Unsynced,
         settled: bool,
+        on_error: OnError | None = None,
     ) -> None:
         self._runtime = runtime
         self.now_ms = runtime.clock.now_ms
@@ -91,6 +100,7 @@ class LogFiles:
         self._open_segments = open_segments
         self._removal = removal
         self._unsynced = unsynced
+        self._on_error = on_error
         self._truncations = 0
         # Where the log ended when it was last closed: until it grows, closing it has nothing to do.
         self._settled_offset = next_offset if settled else -1
@@ -99,6 +109,8 @@ class LogFiles:
         self.is_closed = False
         """Deleted, or the broker stops. Whoever comes across the log at an await must expect it: nothing is
         left to flush, clean up or check, and what is at its path may belong to another log."""
+        self.lost_because: str | None = None
+        """It is closed for a fault of its disk: who still waits for a flush must not take it for done."""
         self.dir = directory
         self.topic_partition = partition
         self.topic_id = topic_id
@@ -139,8 +151,13 @@ class LogFiles:
             return sealed
         sealed.seal()
         segment = new_segment(self._runtime, self.dir, self.topic_partition, base_offset, self.config)
-        segment.create()
-        snapshot = self._snapshots.take(base_offset, self.producers.active.values(), sync=False)
+        try:
+            segment.create()
+            snapshot = self._snapshots.take(base_offset, self.producers.active.values(), sync=False)
+        except OSError:
+            # Left behind, it would be taken for the end of a log that may yet grow past it.
+            self._discard(segment)
+            raise
         self._unsynced.paths += [*sealed.index_paths, snapshot]
         self._unsynced.dirs.append(self.dir)
         # Its records may be on disk, but its indexes are not: only a flush may pass the end of a segment.
@@ -148,6 +165,20 @@ class LogFiles:
         self.segments.add(segment)
         self._open_segments.use(sealed)
         return segment
+
+    def _discard(self, segment: Segment) -> None:
+        segment.release()
+        for path in (segment.path, *segment.index_paths):
+            with contextlib.suppress(OSError):
+                self._runtime.disk.remove(path)
+
+    def refused(self, error: OSError, doing: str) -> StorageError:
+        """To be raised where something could not be written."""
+        if self._on_error is not None:
+            return self._on_error(error, f"{doing} {self.topic_partition}")
+        return StorageError(
+            f"{self.topic_partition}: {error.strerror or error} while {doing} {self.dir}; check the disk"
+        )
 
     # Durability.
 
@@ -184,15 +215,28 @@ class LogFiles:
 
         A log that is closed, before or meanwhile, has nothing that must be there.
 
-        An OSError here means that the kernel may have dropped what it could not write: the node must stop
-        and recover from what is on disk.
+        Raises StorageError where the disk refuses: then the kernel may have dropped what it could not write,
+        and nothing of the log is to be trusted before it is opened anew. Outside a data directory OSError.
         """
         target = self.next_offset if upto is None else upto
         if self._flush_lock is None:
             self._flush_lock = asyncio.Lock()
         async with self._flush_lock:
+            if self.lost_because is not None:
+                raise StorageError(f"{self.topic_partition}: {self.lost_because}")
             if not self.is_closed and self.recovery_point < min(target, self.next_offset):
-                await self._sync(self.next_offset if upto is None else min(upto, self.next_offset))
+                try:
+                    await self._sync(self.next_offset if upto is None else min(upto, self.next_offset))
+                except OSError as error:
+                    if self._on_error is None:
+                        raise
+                    raise self.refused(error, "syncing") from error
+
+    async def wait_flushed(self) -> None:
+        """Return when no flush is under way."""
+        if self._flush_lock is not None:
+            async with self._flush_lock:
+                pass
 
     async def _sync(self, end_offset: int) -> None:
         truncations, active = self._truncations, self.segments.active
@@ -268,9 +312,14 @@ class LogFiles:
             end_offset=self.next_offset,
             upto=self.next_offset if upto is None else upto,
         )
-        if count:
-            if count == len(self.segments):
+        if count and count == len(self.segments):
+            try:
                 self.roll()
+            except OSError as error:
+                # No room for an empty segment; without the others there may be, next time.
+                self.refused(error, "rolling a segment of")
+                count -= 1
+        if count:
             self._delete(self.segments.take_first(count))
             self._set_start_offset(self.segments[0].base_offset)
             log.info(

@@ -39,7 +39,7 @@ from ottla.records.compression import CODEC_MAX, CorruptRecords, InflatesTooFar
 from ottla.records.markers import read_marker
 from ottla.records.recompression import CODECS, is_slow, recompressed
 from ottla.runtime.disk import ReadableBuffer
-from ottla.wire.errors import CorruptMessage, OffsetOutOfRange, RecordListTooLarge, StorageError
+from ottla.wire.errors import CorruptMessage, OffsetOutOfRange, RecordListTooLarge
 
 _PREFIX = struct.Struct(">qii")  # base offset, batch length, leader epoch
 _LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
@@ -187,7 +187,7 @@ class PartitionLog(LogFiles):
                 segment = self._roll_if_due(end, base_offset, offset, newest)
             segment.append(buffers, batches)
         except OSError as error:
-            raise self._cannot_write(error) from error
+            raise self.refused(error, "appending to") from error
         self.next_offset = offset
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base_offset)
@@ -262,11 +262,6 @@ class PartitionLog(LogFiles):
             f"{self.config.segment_bytes}"
         )
 
-    def _cannot_write(self, error: OSError) -> StorageError:
-        return StorageError(
-            f"{self.topic_partition}: cannot write to {self.dir}: {error.strerror}; check the disk"
-        )
-
     def _index_if_aborted(self, batch: ProducerBatch, segment: Segment) -> None:
         """Before the marker has any effect: should this fail, the transaction stays open and hides its
         records until the marker is written once more or the log is opened again."""
@@ -275,7 +270,7 @@ class PartitionLog(LogFiles):
             try:
                 segment.transactions.append(aborted)
             except OSError as error:
-                raise self._cannot_write(error) from error
+                raise self.refused(error, "indexing a transaction of") from error
             self.has_aborted = True
 
     def append_batches(self, records: ReadableBuffer) -> AppendResult:
@@ -291,7 +286,7 @@ class PartitionLog(LogFiles):
                 segment = self._roll_if_due(len(data), base_offset, next_offset, newest)
                 segment.append([data], batches)
             except OSError as error:
-                raise self._cannot_write(error) from error
+                raise self.refused(error, "appending to") from error
             self.next_offset = next_offset
             for epoch, offset in epochs:
                 self.epochs.assign(epoch, offset)

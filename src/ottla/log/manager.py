@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -11,6 +13,7 @@ from uuid import UUID
 from ottla.config import BrokerConfig, LogConfig
 from ottla.log.checkpoints import read_offsets, write_offsets
 from ottla.log.cleaner import HighWatermark, LogCleaner
+from ottla.log.directory import LogDir
 from ottla.log.log import PartitionLog
 from ottla.log.names import (
     CLEAN_SHUTDOWN_FILE,
@@ -30,8 +33,8 @@ from ottla.log.scrubber import Scrubber
 from ottla.log.segment import OpenSegments
 from ottla.log.types import TopicPartition
 from ottla.runtime import Runtime
-from ottla.runtime.disk import Lock
 from ottla.runtime.tasks import TaskScope
+from ottla.wire.errors import StorageError
 
 log = logging.getLogger(__name__)
 
@@ -41,16 +44,12 @@ METADATA_TOPIC = "__cluster_metadata"
 HOUSEKEEPING_INTERVAL_MS = 1000
 
 
-class LogDir:
-    """One data directory."""
+# Looked at per round of housekeeping whether they are still there, one after the other.
+_PRESENCE_CHECKS_MAX = 64
 
-    def __init__(self, path: str, lock: Lock) -> None:
-        self.path = path
-        self.lock = lock
-        self.clean = False
-        self.logs: dict[TopicPartition, PartitionLog] = {}
-        self.written: dict[str, dict[TopicPartition, int]] = {}
-        """What each checkpoint file says, to leave it alone while nothing changes."""
+
+class MetadataDirLost(RuntimeError):
+    """The node must stop."""
 
 
 class LogManager:
@@ -66,8 +65,13 @@ class LogManager:
         self._checkpoint_lock = asyncio.Lock()
         # Not known before the partitions are.
         self._high_watermark: HighWatermark = lambda partition: None
-        self.cleaner = LogCleaner(runtime, lambda: self.config, self.logs_by_dir, self.write_checkpoints)
-        self.scrubber = Scrubber(runtime, lambda: self.config, self.logs_by_dir)
+        self.cleaner = LogCleaner(
+            runtime, lambda: self.config, self.logs_by_dir, self.write_checkpoints, self.refused, self.fail
+        )
+        self.scrubber = Scrubber(runtime, lambda: self.config, self.logs_by_dir, self.refused)
+        self._next_presence_check = 0
+        self.on_offline: Callable[[TopicPartition, str], None] = lambda partition, reason: None
+        """Told of each log that is out of use from now on, and why."""
 
     # The logs.
 
@@ -81,52 +85,115 @@ class LogManager:
     def logs_by_dir(self) -> dict[str, list[PartitionLog]]:
         return {directory.path: list(directory.logs.values()) for directory in self._dirs}
 
+    def failure_of(self, path: str) -> str | None:
+        """Why a directory is out of use."""
+        return next((directory.failure for directory in self._dirs if directory.path == path), None)
+
+    def refused(self, path: str, error: OSError, doing: str) -> None:
+        """Something in a directory could not be written: say so, and act upon it."""
+        for directory in self._dirs:
+            if f"{path}/".startswith(f"{directory.path}/"):
+                directory.refused(error, doing)
+
+    def fail(self, path: str, reason: str) -> None:
+        """Take a directory out of use."""
+        for directory in self._dirs:
+            if f"{path}/".startswith(f"{directory.path}/"):
+                directory.fail(reason)
+
+    # Logs are made and put away in steps: those that wait for the disk can be done by another thread.
+
     def create(self, topic: str, partition: int, topic_id: UUID, config: LogConfig) -> PartitionLog:
-        """In the directory that has the fewest."""
+        """All steps at once."""
         found = TopicPartition(topic, partition)
         if found in self._logs:
             raise ValueError(f"{found} exists in {self._logs[found].dir}")
-        directory = min(self._dirs, key=lambda candidate: len(candidate.logs))
-        return self._add(
-            directory,
-            open_log(
+        directory = self.dir_for_new()
+        try:
+            return self.add(directory, self.make(directory, found, topic_id, config))
+        finally:
+            directory.coming -= 1
+
+    def dir_for_new(self) -> LogDir:
+        """The one that has the fewest. It counts as `coming` there, until whoever asked takes it back."""
+        usable = [directory for directory in self._dirs if directory.failure is None]
+        if not usable:
+            raise StorageError("all data directories are out of use; check the disks, restart the broker")
+        chosen = min(usable, key=lambda candidate: len(candidate.logs) + candidate.coming)
+        chosen.coming += 1
+        return chosen
+
+    def make(
+        self, directory: LogDir, partition: TopicPartition, topic_id: UUID, config: LogConfig
+    ) -> PartitionLog:
+        """Blocks. OSError: it cannot be made, or something is in its place."""
+        path = f"{directory.path}/{partition}"
+        is_new = not self._disk.exists(path)
+        try:
+            made = open_log(
                 self._runtime,
-                f"{directory.path}/{found}",
-                found,
+                path,
+                partition,
                 config,
                 clean=True,
                 topic_id=topic_id,
                 open_segments=self._open_segments,
                 removal=self._removal,
-            ),
-        )
+                on_error=directory.refused,
+            )
+        except OSError:
+            if is_new:
+                # Half a log would be in the way of another.
+                with contextlib.suppress(OSError):
+                    self._disk.remove_tree(path)
+            raise
+        if made.topic_id != topic_id:
+            made.release()
+            raise FileExistsError(errno.EEXIST, "the log of another topic is in the place", path)
+        return made
 
-    def _add(self, directory: LogDir, partition_log: PartitionLog) -> PartitionLog:
+    def add(self, directory: LogDir, partition_log: PartitionLog) -> PartitionLog:
         directory.logs[partition_log.topic_partition] = partition_log
         self._logs[partition_log.topic_partition] = partition_log
         return partition_log
 
     def delete(self, partition: TopicPartition) -> None:
-        """Out of sight at once, off the disk after file.delete.delay.ms."""
-        deleted, target = self._put_away(partition, deleted_dir_name)
-        self._removal.add_dir(self._runtime.clock.now_ms() + deleted.config.file_delete_delay_ms, target)
+        """All steps at once: out of sight, off the disk after file.delete.delay.ms."""
+        closed = self.close_log(partition)
+        target = self.name_out_of_use(closed, stray=False)
+        self.move_away(closed, target)
+        self.remove_later(closed, target)
 
-    def set_aside(self, partition: TopicPartition) -> str:
-        """Out of use, under a name that is never opened nor removed; where that is."""
-        return self._put_away(partition, stray_dir_name)[1]
-
-    def _put_away(
-        self, partition: TopicPartition, name: Callable[[TopicPartition, int], str]
-    ) -> tuple[PartitionLog, str]:
+    def close_log(self, partition: TopicPartition) -> PartitionLog:
+        """Out of use and out of sight; its files are where they were."""
         closed = self._logs.pop(partition)
         self.cleaner.forget(partition)
         self.scrubber.forget(partition)
-        directory = next(candidate for candidate in self._dirs if partition in candidate.logs)
-        del directory.logs[partition]
+        for directory in self._dirs:
+            directory.logs.pop(partition, None)
         closed.release()
-        target = f"{directory.path}/{name(partition, self._runtime.random.getrandbits(128))}"
+        return closed
+
+    def name_out_of_use(self, closed: PartitionLog, *, stray: bool) -> str:
+        """Where to put the files of a closed log: those of a stray are never opened nor removed."""
+        name = stray_dir_name if stray else deleted_dir_name
+        unique = self._runtime.random.getrandbits(128)
+        return f"{closed.dir.rpartition('/')[0]}/{name(closed.topic_partition, unique)}"
+
+    def move_away(self, closed: PartitionLog, target: str) -> None:
+        """Blocks."""
         self._disk.rename(closed.dir, target)
-        return closed, target
+
+    def remove_later(self, closed: PartitionLog, path: str) -> None:
+        self._removal.add_dir(self._runtime.clock.now_ms() + closed.config.file_delete_delay_ms, path)
+
+    def _dir_failed(self, directory: LogDir) -> None:
+        for partition in list(directory.logs):
+            self._take_offline(partition, f"{directory.path} is out of use: {directory.failure}")
+
+    def _take_offline(self, partition: TopicPartition, reason: str) -> None:
+        self.close_log(partition).lost_because = reason
+        self.on_offline(partition, reason)
 
     async def truncate(self, partition: TopicPartition, offset: int) -> None:
         """Drop records at and after an offset.
@@ -150,7 +217,8 @@ class LogManager:
                     self._disk.make_dirs(path)
                     # Or a power cut would take the directory with all that was ever synced into it.
                     self._disk.sync_dir(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))
-                directory = LogDir(path, self._disk.lock(f"{path}/{LOCK_FILE}"))
+                lock = self._disk.lock(f"{path}/{LOCK_FILE}")
+                directory = LogDir(self._runtime, path, lock, self._dir_failed)
                 self._dirs.append(directory)
                 marker = f"{path}/{CLEAN_SHUTDOWN_FILE}"
                 directory.clean = self._disk.exists(marker)
@@ -194,7 +262,7 @@ class LogManager:
             if partition in self._logs:
                 other = self._logs[partition].dir
                 raise ValueError(f"{partition} is both in {other} and {path}/{name}; remove the older one")
-            self._add(
+            self.add(
                 directory,
                 open_log(
                     self._runtime,
@@ -206,9 +274,9 @@ class LogManager:
                     start_offset=start_offsets.get(partition, 0),
                     open_segments=self._open_segments,
                     removal=self._removal,
+                    on_error=directory.refused,
                 ),
             )
-
         if strays:
             log.warning(
                 "%s: %d directories are named *%s: logs that the cluster's metadata did not know. They are "
@@ -228,7 +296,8 @@ class LogManager:
 
     async def close(self, broker_epoch: int = -1) -> None:
         """Sync and close all logs; only where that works will the next start trust what it finds."""
-        await asyncio.gather(*(self._close_dir(directory, broker_epoch) for directory in self._dirs))
+        usable = [directory for directory in self._dirs if directory.failure is None]
+        await asyncio.gather(*(self._close_dir(directory, broker_epoch) for directory in usable))
 
     async def _close_dir(self, directory: LogDir, broker_epoch: int) -> None:
         run = self._runtime.offload.run
@@ -242,9 +311,14 @@ class LogManager:
         if failures:
             log.error("%s: %d logs could not be closed: %s", directory.path, len(failures), failures[0])
             return
-        await self._write_checkpoints(directory)
         content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
-        await run(self._disk.replace_file, f"{directory.path}/{CLEAN_SHUTDOWN_FILE}", content)
+        try:
+            await self._write_checkpoints(directory)
+            await run(self._disk.replace_file, f"{directory.path}/{CLEAN_SHUTDOWN_FILE}", content)
+        except OSError as error:
+            log.error(
+                "%s cannot be left in good order, the next start will check it: %s", directory.path, error
+            )
 
     def unlock(self) -> None:
         """Let go of the directories as they are, without closing anything."""
@@ -256,7 +330,7 @@ class LogManager:
     # In the background.
 
     def start(self, scope: TaskScope, high_watermark: HighWatermark) -> None:
-        """Begin the periodic work. A failure in any of it ends the node: the disk is not to be trusted."""
+        """Begin the periodic work. It sets aside what fails: a log, or a directory."""
         self._high_watermark = high_watermark
         scope.spawn(self._repeat(self._keep_house, None), "log-housekeeping")
         scope.spawn(
@@ -264,7 +338,7 @@ class LogManager:
             "log-retention",
         )
         scope.spawn(
-            self._repeat(self.write_checkpoints, "log.flush.offset.checkpoint.interval.ms"), "log-checkpoints"
+            self._repeat(self._checkpoint, "log.flush.offset.checkpoint.interval.ms"), "log-checkpoints"
         )
         scope.spawn(
             self._repeat(self._expire_producers, "producer.id.expiration.check.interval.ms"), "log-producers"
@@ -288,28 +362,77 @@ class LogManager:
         for partition_log in list(self._logs.values()):
             if partition_log.is_closed:
                 continue
-            if partition_log.flush_is_due:
-                await partition_log.flush()
-            elif partition_log.has_unsynced_segments:
-                await partition_log.flush(upto=partition_log.segments.active.base_offset)
+            # Who refuses says so; it is tried again the next time.
+            with contextlib.suppress(StorageError):
+                if partition_log.flush_is_due:
+                    await partition_log.flush()
+                elif partition_log.has_unsynced_segments:
+                    await partition_log.flush(upto=partition_log.segments.active.base_offset)
         files, dirs = self._removal.take_due(self._runtime.clock.now_ms())
         if files or dirs:
             await self._runtime.offload.run(self._removal.remove, files, dirs)
         # A topic that is deleted and made again must not be taken for compacted after a crash.
         await self.cleaner.write_checkpoints()
+        await self._check_presence()
+
+    async def _check_presence(self) -> None:
+        """Files that are removed while they are open take records as if nothing had happened."""
+        run = self._runtime.offload.run
+        for directory in self._dirs:
+            if directory.failure is None and not await run(directory.is_there):
+                directory.fail("it was removed, or unmounted, while the broker used it")
+                if directory.path == self.config.metadata_log_dir:
+                    raise MetadataDirLost(
+                        f"{directory.path} is gone, and the cluster's metadata with it; mount or restore it"
+                    )
+            if directory.is_full:
+                await run(directory.notice_room)
+        logs = list(self._logs.values())
+        first = self._next_presence_check if self._next_presence_check < len(logs) else 0
+        looked_at = logs[first : first + _PRESENCE_CHECKS_MAX]
+        self._next_presence_check = first + _PRESENCE_CHECKS_MAX
+        paths = [found.segments.active.path for found in looked_at]
+        missing = await run(lambda: [not self._disk.exists(path) for path in paths])
+        for found, path, is_missing in zip(looked_at, paths, missing, strict=True):
+            # A roll or a deletion meanwhile is no loss.
+            if is_missing and not found.is_closed and found.segments.active.path == path:
+                reason = f"{path} was removed while the broker used it"
+                log.critical(
+                    "%s is out of use: %s. Restore %s from a backup, or remove it wholly for an empty log, "
+                    "and restart the broker",
+                    found.topic_partition,
+                    reason,
+                    found.dir,
+                )
+                self._take_offline(found.topic_partition, reason)
 
     async def _enforce_retention(self, high_watermark: HighWatermark) -> None:
         for partition, partition_log in list(self._logs.items()):
             upto = None if partition_log.is_closed else high_watermark(partition)
             if upto is not None:
-                partition_log.enforce_retention(self._runtime.clock.now_ms(), upto)
+                try:
+                    partition_log.enforce_retention(self._runtime.clock.now_ms(), upto)
+                except OSError as error:
+                    partition_log.refused(error, "deleting old segments of")
             await asyncio.sleep(0)
 
+    async def _checkpoint(self) -> None:
+        with contextlib.suppress(StorageError):
+            await self.write_checkpoints()
+
     async def write_checkpoints(self) -> None:
+        """Of all directories that are in use, or StorageError."""
+        refusal: StorageError | None = None
         # Two at a time would write the same temporary file.
         async with self._checkpoint_lock:
             for directory in list(self._dirs):
-                await self._write_checkpoints(directory)
+                if directory.failure is None:
+                    try:
+                        await self._write_checkpoints(directory)
+                    except OSError as error:
+                        refusal = directory.refused(error, "writing checkpoints")
+        if refusal is not None:
+            raise refusal
 
     async def _write_checkpoints(self, directory: LogDir) -> None:
         recovery_points = {partition: found.checkpoint_offset for partition, found in directory.logs.items()}

@@ -16,6 +16,7 @@ from uuid import UUID
 from ottla.config import LogConfig
 from ottla.log.checkpoints import encode_partition_metadata, read_partition_metadata
 from ottla.log.epochs import LeaderEpochs, read_leader_epochs
+from ottla.log.files import OnError
 from ottla.log.log import PartitionLog
 from ottla.log.names import (
     CLEANED_SUFFIX,
@@ -72,6 +73,7 @@ def open_log(
     topic_id: UUID | None = None,
     open_segments: OpenSegments | None = None,
     removal: DelayedRemoval | None = None,
+    on_error: OnError | None = None,
 ) -> PartitionLog:
     """Open the log in a directory, or begin one if there is none.
 
@@ -84,6 +86,7 @@ def open_log(
         topic_id=topic_id,
         open_segments=open_segments or OpenSegments(),
         removal=removal or DelayedRemoval(runtime.disk),
+        on_error=on_error,
     )
 
 
@@ -110,6 +113,7 @@ class _Opening:
         topic_id: UUID | None,
         open_segments: OpenSegments,
         removal: DelayedRemoval,
+        on_error: OnError | None,
     ) -> PartitionLog:
         started = self._runtime.clock.monotonic()
         self._disk.make_dirs(self._directory)
@@ -197,6 +201,7 @@ class _Opening:
             removal=removal,
             unsynced=self._unsynced,
             settled=clean,
+            on_error=on_error,
         )
 
     def _complete_swaps(self) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from collections import deque
 
 from ottla.runtime.disk import Disk
+
+log = logging.getLogger(__name__)
 
 
 class DelayedRemoval:
@@ -36,7 +38,11 @@ class DelayedRemoval:
         """Unlinking a large file takes a while: this is for another thread."""
         for path in files:
             # Its directory may have been deleted meanwhile, or be right now.
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 self._disk.remove(path)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                log.error("%s could not be removed, which the next start will: %s", path, error)
         for path in dirs:
             self._disk.remove_tree(path)

@@ -64,10 +64,12 @@ class Scrubber:
         runtime: Runtime,
         config: Callable[[], BrokerConfig],
         logs_by_dir: Callable[[], Mapping[str, Sequence[PartitionLog]]],
+        refused: Callable[[str, OSError, str], None],
     ) -> None:
         self._runtime = runtime
         self._config = config
         self._logs_by_dir = logs_by_dir
+        self._refused = refused
         # While switched off in the middle of a segment, the rest of that segment is read at this rate.
         self._pace = Pace(runtime, lambda: max(self._bytes_per_second, 1))
         self._progress: dict[str, Progress] = {}
@@ -146,7 +148,11 @@ class Scrubber:
         self._written_at = self._runtime.clock.monotonic()
         data = json.dumps(asdict(progress)).encode()
         path = f"{directory}/{PROGRESS_FILE}"
-        await self._runtime.offload.run(self._runtime.disk.replace_file, path, data, sync=False)
+        try:
+            await self._runtime.offload.run(self._runtime.disk.replace_file, path, data, sync=False)
+        except OSError as error:
+            # A restart then repeats a little more.
+            self._refused(directory, error, "writing down how far the scrub got")
 
     async def _scrub_segment(self, partition_log: PartitionLog, segment: Segment) -> None:
         found: list[CorruptBatch] = []
@@ -154,6 +160,10 @@ class Scrubber:
             steps = verify_at_rest(self._runtime.disk, segment, found.append)
             await self._pace.run(ThreadJob(self._runtime, steps))
         except FileNotFoundError:
+            return
+        except OSError as error:
+            if not partition_log.is_closed:
+                log.error("%s cannot be read to check it: %s; check the disk", segment.path, error)
             return
         # What compaction or truncation changed under way was not damaged.
         if partition_log.is_closed or not partition_log.segments.holds([segment]):

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Sequence
 
 from ottla.runtime.disk import Disk, File
+
+
+class SyncFailed(OSError):
+    """The kernel may have dropped what it could not write: memory is no longer what is on disk."""
 
 
 class Unsynced:
@@ -44,7 +49,11 @@ def sync_files(
         with contextlib.suppress(FileNotFoundError), contextlib.closing(disk.open(path)) as file:
             file.sync()
     for log in logs:
-        log.sync()
+        try:
+            log.sync()
+        except OSError as error:
+            # Whatever the reason: a second try would succeed without what the kernel has dropped.
+            raise SyncFailed(errno.EIO, f"records could not be synced: {error}") from error
     for directory in dict.fromkeys(others.dirs):
         with contextlib.suppress(FileNotFoundError):
             disk.sync_dir(directory)

@@ -3,36 +3,66 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from uuid import UUID
 
 from ottla.config import BrokerConfig, resolve_topic
+from ottla.log.log import PartitionLog
 from ottla.log.manager import LogManager
 from ottla.log.types import TopicPartition
 from ottla.metadata.change import MetadataChange
 from ottla.metadata.image import MetadataImage, ResourceType, TopicImage
+from ottla.replication.log_work import Creation, LogWork
 from ottla.replication.partition import Partition
 from ottla.replication.preparation import Preparations
 from ottla.replication.turns import ProducerTurns
-from ottla.wire.errors import UnknownTopicOrPartition
+from ottla.runtime import Offload
+from ottla.wire.errors import StorageError, UnknownTopicOrPartition
 
 log = logging.getLogger(__name__)
 
 
+class HostedTopic(dict[int, Partition]):
+    """The partitions of a topic that are at work here, by their index. Those whose log is still being made
+    are not there yet."""
+
+    __slots__ = ("id", "offline")
+
+    def __init__(self, topic_id: UUID) -> None:
+        super().__init__()
+        self.id = topic_id
+        self.offline: dict[int, str] = {}
+        """Why those cannot work that should."""
+
+
 class ReplicaManager:
-    def __init__(self, node_id: int, config: BrokerConfig, logs: LogManager) -> None:
+    def __init__(self, node_id: int, config: BrokerConfig, logs: LogManager, offload: Offload) -> None:
         self.logs = logs
         self.turns = ProducerTurns()
         self.preparations = Preparations()
         self._node_id = node_id
         self._config = config
+        self._image = MetadataImage()
+        self._work = LogWork(logs, offload, self._made, self._not_made)
+        logs.on_offline = self._went_offline
         # Keyed as the wire has them, so that the hot path looks up without decoding.
-        self.by_name: dict[bytes, dict[int, Partition]] = {}
-        self.by_id: dict[bytes, dict[int, Partition]] = {}
+        self.by_name: dict[bytes, HostedTopic] = {}
+        self.by_id: dict[bytes, HostedTopic] = {}
 
     def partition(self, topic: str, index: int) -> Partition:
-        found = self.by_name.get(topic.encode(), {}).get(index)
+        hosted = self.by_name.get(topic.encode())
+        found = None if hosted is None else hosted.get(index)
         if found is None:
+            if hosted is not None and index in hosted.offline:
+                raise StorageError(f"{topic}-{index} is offline: {hosted.offline[index]}")
             raise UnknownTopicOrPartition(f"This broker has no partition {topic}-{index}.")
         return found
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        hosted = self.by_name.get(topic.encode())
+        return None if hosted is None else hosted.get(index)
+
+    # Runs inside the commit of metadata: notes what is to be done, and touches nothing but memory.
 
     def apply(self, change: MetadataChange) -> None:
         """Create, drop and reconfigure partitions so that they are what the metadata now says."""
@@ -45,18 +75,7 @@ class ReplicaManager:
         for resource_type, name in change.configs:
             if resource_type == ResourceType.TOPIC:
                 self._reconfigure(name, change.after)
-
-    def set_strays_aside(self) -> None:
-        """At start: logs that metadata does not know. Most likely their topics were deleted shortly before a
-        crash; but should metadata be the one that is wrong, the records must still be there."""
-        for partition_log in tuple(self.logs.all_logs):
-            tp = partition_log.topic_partition
-            if tp.partition not in self.by_name.get(tp.topic.encode(), {}):
-                self._set_aside(tp, "the cluster's metadata has no such partition")
-
-    def _set_aside(self, tp: TopicPartition, reason: str) -> None:
-        kept = self.logs.set_aside(tp)
-        log.warning("%s: %s; its log is set aside as %s and not used", tp, reason, kept)
+        self._image = change.after
 
     def update_config(self, config: BrokerConfig, image: MetadataImage) -> None:
         """Broker-wide defaults changed: every topic that does not override them follows."""
@@ -66,37 +85,85 @@ class ReplicaManager:
 
     def _host_topic(self, topic: TopicImage, image: MetadataImage) -> None:
         config = resolve_topic(self._config, image.configs.get((ResourceType.TOPIC, topic.name), {}))
-        hosted = self.by_id.setdefault(topic.id.bytes, {})
+        hosted = self.by_id.get(topic.id.bytes)
+        if hosted is None:
+            hosted = self.by_id[topic.id.bytes] = HostedTopic(topic.id)
         self.by_name[topic.name.encode()] = hosted
         for index, state in enumerate(topic.partitions):
             if self._node_id not in state.replicas:
                 continue
             partition = hosted.get(index)
-            if partition is None:
-                tp = TopicPartition(topic.name, index)
-                partition_log = self.logs.get(tp)
-                if partition_log is not None and partition_log.topic_id != topic.id:
-                    self._set_aside(tp, f"its log is of topic id {partition_log.topic_id}, not {topic.id}")
-                    partition_log = None
-                if partition_log is None:
-                    partition_log = self.logs.create(topic.name, index, topic.id, config)
-                else:
-                    partition_log.update_config(config)
-                hosted[index] = Partition(partition_log, topic.id, state.leader_epoch, state.replicas)
-            else:
+            if partition is not None:
                 partition.leader_epoch = state.leader_epoch
                 partition.replicas = state.replicas
                 partition.isr = state.isr
+                continue
+            tp = TopicPartition(topic.name, index)
+            if index in hosted.offline or self._work.is_wanted(tp):
+                continue
+            partition_log = self.logs.get(tp)
+            if partition_log is not None and partition_log.topic_id != topic.id:
+                self._work.put_away(tp, f"its log is of topic id {partition_log.topic_id}, not {topic.id}")
+                partition_log = None
+            if partition_log is None:
+                self._work.create(tp, topic.id, config)
+            else:
+                partition_log.update_config(config)
+                hosted[index] = Partition(partition_log, topic.id, state.leader_epoch, state.replicas)
 
     def _remove_topic(self, topic: TopicImage) -> None:
         self.by_name.pop(topic.name.encode(), None)
         for partition in self.by_id.pop(topic.id.bytes, {}).values():
             partition.remove()
-            self.logs.delete(partition.topic_partition)
+            self._work.put_away(partition.topic_partition)
+        for index in range(len(topic.partitions)):
+            self._work.forget(TopicPartition(topic.name, index))
 
     def _reconfigure(self, name: str, image: MetadataImage) -> None:
-        partitions = self.by_name.get(name.encode())
-        if partitions:
+        hosted = self.by_name.get(name.encode())
+        if hosted is not None:
             config = resolve_topic(self._config, image.configs.get((ResourceType.TOPIC, name), {}))
-            for partition in partitions.values():
+            for partition in hosted.values():
                 partition.log.update_config(config)
+            for index in range(len(image.topics[name].partitions)) if name in image.topics else ():
+                self._work.configure(TopicPartition(name, index), config)
+
+    # The work that was noted.
+
+    def set_strays_aside(self) -> None:
+        """At start: logs that metadata does not know. Most likely their topics were deleted shortly before a
+        crash; but should metadata be the one that is wrong, the records must still be there."""
+        for partition_log in tuple(self.logs.all_logs):
+            tp = partition_log.topic_partition
+            if self.find(*tp) is None:
+                self._work.put_away(tp, "the cluster's metadata has no such partition")
+
+    async def catch_up(self) -> None:
+        """At start, before anybody is served: have the logs that there should be, as far as possible."""
+        await self._work.catch_up()
+
+    async def run(self) -> None:
+        await self._work.run()
+
+    async def wait_made(self, topics: Iterable[str]) -> None:
+        """Until the logs of topics just created are there, or could not be made: then nobody need retry."""
+        await self._work.wait_tried(topics)
+
+    def _made(self, creation: Creation, partition_log: PartitionLog) -> None:
+        topic, index = creation.partition
+        hosted = self.by_id[creation.topic_id.bytes]
+        state = self._image.topics[topic].partitions[index]
+        hosted.offline.pop(index, None)
+        partition = hosted[index] = Partition(
+            partition_log, creation.topic_id, state.leader_epoch, state.replicas
+        )
+        partition.isr = state.isr
+
+    def _not_made(self, creation: Creation, reason: str) -> None:
+        self.by_id[creation.topic_id.bytes].offline[creation.partition.partition] = reason
+
+    def _went_offline(self, tp: TopicPartition, reason: str) -> None:
+        hosted = self.by_name.get(tp.topic.encode())
+        if hosted is not None and (partition := hosted.pop(tp.partition, None)) is not None:
+            hosted.offline[tp.partition] = reason
+            partition.remove()

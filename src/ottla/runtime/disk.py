@@ -118,8 +118,11 @@ class PosixFile:
             if written != expected:
                 self._append_rest(buffers, written)
         except OSError:
-            with contextlib.suppress(OSError):
+            try:
                 os.ftruncate(self._fd, self.size)
+            except OSError:
+                # Half a batch is behind the end, and the next would come behind that.
+                self.close()
             raise
         self.size += expected
 
@@ -203,11 +206,17 @@ class PosixDisk:
 
     def replace_file(self, path: str, data: bytes, *, sync: bool = True) -> None:
         temporary = path + ".tmp"
-        with open(temporary, "wb") as file:
-            file.write(data)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
+        except OSError:
+            # On a full disk it takes the room that is wanted.
+            with contextlib.suppress(OSError):
+                os.remove(temporary)
+            raise
         os.replace(temporary, path)
         if sync:
             self.sync_dir(os.path.dirname(path) or ".")

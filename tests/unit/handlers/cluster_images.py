@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
 from immutables import Map
@@ -18,6 +18,7 @@ from ottla.controller.topics import NewPartitions, NewTopic, TopicDefaults, Topi
 from ottla.handlers.context import Broker, RequestContext
 from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import Endpoint
+from ottla.replication.manager import HostedTopic
 
 T = TypeVar("T")
 CONFIG = BrokerConfig.from_properties({"node.id": "1"})
@@ -108,6 +109,14 @@ class MemoryController:
         return result.response
 
 
+class NoReplicas:
+    """All topics live elsewhere."""
+
+    by_id: ClassVar[dict[bytes, HostedTopic]] = {}
+
+    async def wait_made(self, topics: Iterable[str]) -> None: ...
+
+
 def broker_with(image: MetadataImage, properties: Mapping[str, str] | None = None, **parts: Any) -> Broker:
     """Parts that a test does not give are None: a handler that needs them fails."""
     given: dict[str, Any] = {
@@ -115,6 +124,7 @@ def broker_with(image: MetadataImage, properties: Mapping[str, str] | None = Non
         "node_id": 1,
         "cluster_id": "cluster",
         "controller": MemoryController(image),
+        "replicas": NoReplicas(),
     } | parts
     return Broker(**{field.name: given.get(field.name) for field in fields(Broker)})
 

@@ -25,11 +25,14 @@ def described(*topics: DescribableLogDirTopic, every: bool = False) -> Any:
         "/one": [log("a", 0, 10), log("b", 0, 20), log("a", 1, 30)],
         "/two": [],
         "/gone": [log("c", 0, 1)],
+        "/failed": [],
     }
     broker = broker_with(
         image_of(),
         runtime=SimpleNamespace(disk=disk),
-        replicas=SimpleNamespace(logs=SimpleNamespace(logs_by_dir=lambda: logs)),
+        replicas=SimpleNamespace(
+            logs=SimpleNamespace(logs_by_dir=lambda: logs, failure_of={"/failed": "EIO"}.get)
+        ),
     )
     request = DescribeLogDirsRequest(topics=None if every else topics)
     response = describe_log_dirs(broker, context(5), request)
@@ -45,20 +48,21 @@ def sizes(result: Any) -> dict[str, list[tuple[int, int]]]:
 
 
 def test_everything() -> None:
-    one, two, gone = described(every=True)
+    one, two, gone, failed = described(every=True)
     assert (one.log_dir, one.error_code) == ("/one", ErrorCode.none)
     assert sizes(one) == {"a": [(0, 10), (1, 30)], "b": [(0, 20)]}
     assert not any(p.is_future_key or p.offset_lag for topic in one.topics for p in topic.partitions)
     assert (two.log_dir, two.topics) == ("/two", ())
     assert two.total_bytes - two.usable_bytes == 1000
     assert (gone.log_dir, gone.error_code, gone.topics) == ("/gone", ErrorCode.kafka_storage_error, ())
+    assert (failed.log_dir, failed.error_code) == ("/failed", ErrorCode.kafka_storage_error)
 
 
 def test_only_what_was_asked_for() -> None:
-    one, two, _ = described(DescribableLogDirTopic(topic="a", partitions=(1, 7)))
+    one, two, *_ = described(DescribableLogDirTopic(topic="a", partitions=(1, 7)))
     assert sizes(one) == {"a": [(1, 30)]}
     assert two.topics == ()
 
 
 def test_nothing_asked_for() -> None:
-    assert [sizes(result) for result in described()] == [{}, {}, {}]
+    assert [sizes(result) for result in described()] == [{}, {}, {}, {}]

@@ -23,6 +23,7 @@ from ottla.log.recovery import open_log
 from ottla.log.types import TopicPartition
 from ottla.records.records import Record, encode_batch
 from ottla.replication.cold_reads import ColdReads
+from ottla.replication.manager import HostedTopic
 from ottla.replication.partition import Partition
 from ottla.replication.preparation import Preparations
 from ottla.replication.sessions import FetchSessions
@@ -51,11 +52,11 @@ class Replicas:
         self._runtime = runtime
         self.turns = ProducerTurns()
         self.preparations = Preparations()
-        self.by_name: dict[bytes, dict[int, Partition]] = {}
-        self.by_id: dict[bytes, dict[int, Partition]] = {}
+        self.by_name: dict[bytes, HostedTopic] = {}
+        self.by_id: dict[bytes, HostedTopic] = {}
         for number, topic in enumerate(topics):
             topic_id = UUID(int=number + 1)
-            hosted = {}
+            hosted = HostedTopic(topic_id)
             for index in range(2):
                 name = TopicPartition(topic, index)
                 log = open_log(runtime, f"/data/{name}", name, LogConfig(), clean=True, topic_id=topic_id)
@@ -67,7 +68,7 @@ class Replicas:
         gone = self.by_name[topic.encode()]
         topic_id = UUID(int=100 + len(self.by_id))
         del self.by_id[gone[0].topic_id.bytes]
-        hosted = {}
+        hosted = HostedTopic(topic_id)
         for index, partition in gone.items():
             partition.remove()
             name = TopicPartition(topic, index)
@@ -77,7 +78,7 @@ class Replicas:
         self.by_name[topic.encode()] = self.by_id[topic_id.bytes] = hosted
 
     def partition(self, topic: str, index: int) -> Partition:
-        found = self.by_name.get(topic.encode(), {}).get(index)
+        found = self.by_name[topic.encode()].get(index) if topic.encode() in self.by_name else None
         if found is None:
             raise UnknownTopicOrPartition(f"{topic}-{index} is not here")
         return found

@@ -79,6 +79,11 @@ class LogKit:
         self.overwrite(name, bytes(data))
 
 
+def refused(path: str, *what: object) -> None:
+    """For whoever wants to know what a disk refuses, where none does."""
+    raise AssertionError(f"{path}: {what}")
+
+
 def batch(*values: bytes, timestamp_ms: int = NOW_MS, **options: object) -> bytes:
     """Records with ascending timestamps, one millisecond apart."""
     records = [Record(b"k", value, timestamp_ms + index) for index, value in enumerate(values)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from log_kit import NOW_MS, LogKit
+from log_kit import NOW_MS, LogKit, refused
 
 from ottla.config import BrokerConfig
 from ottla.log.cleaner import LogCleaner
@@ -31,7 +31,7 @@ def table(kit: LogKit) -> PartitionLog:
 def test_a_round_of_compaction_is_counted_with_its_bytes_and_time() -> None:
     kit = LogKit(cleanup_compact=True, cleanup_delete=False, segment_bytes=1000)
     log = table(kit)
-    cleaner = LogCleaner(kit.runtime, lambda: BROKER, lambda: {"/data": [log]}, nothing)
+    cleaner = LogCleaner(kit.runtime, lambda: BROKER, lambda: {"/data": [log]}, nothing, refused, refused)
     counters = cleaner.counters
     assert (counters.rounds, counters.looked_ms, counters.round_ended_ms) == (0, -1, -1)
     at_rest = log.size_bytes - log.segments.active.size
@@ -52,7 +52,7 @@ def test_a_round_of_compaction_is_counted_with_its_bytes_and_time() -> None:
 
 def test_damage_goes_with_its_topic() -> None:
     kit = LogKit()
-    scrubber = Scrubber(kit.runtime, lambda: BROKER, lambda: {})
+    scrubber = Scrubber(kit.runtime, lambda: BROKER, lambda: {}, refused)
     for topic in ("orders", "others"):
         scrubber.found[f"/data/{topic}-3/0.log", 0] = CorruptBatch(topic, 3, 0, 0, "0.log", "rot")
     scrubber.forget(TopicPartition("orders", 3))

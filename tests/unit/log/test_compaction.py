@@ -7,7 +7,7 @@ import struct
 from dataclasses import replace
 
 import pytest
-from log_kit import NOW_MS, LogKit
+from log_kit import NOW_MS, LogKit, refused
 
 from ottla.config import BrokerConfig, LogConfig
 from ottla.log.cleaner import LogCleaner
@@ -39,7 +39,9 @@ class Compacted:
     def _new_cleaner(self) -> LogCleaner:
         async def nothing() -> None: ...
 
-        return LogCleaner(self.kit.runtime, lambda: self.broker, lambda: {"/data": [self.log]}, nothing)
+        return LogCleaner(
+            self.kit.runtime, lambda: self.broker, lambda: {"/data": [self.log]}, nothing, refused, refused
+        )
 
     def configure(self, **changes: object) -> None:
         self.log.update_config(replace(self.log.config, **changes))  # type: ignore[arg-type]

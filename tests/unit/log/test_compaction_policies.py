@@ -10,7 +10,7 @@ from pathlib import Path
 import log_kit
 import pytest
 from crc32c import crc32c
-from log_kit import NOW_MS, LogKit, batch, values_in
+from log_kit import NOW_MS, LogKit, batch, refused, values_in
 
 from ottla.config import BrokerConfig, LogConfig
 from ottla.log.cleaner import LogCleaner
@@ -81,7 +81,7 @@ def test_compact_and_delete() -> None:
     )
     kit.disk.make_dirs("/data")
     log = kit.open()
-    cleaner = LogCleaner(kit.runtime, lambda: BROKER, lambda: {"/data": [log]}, _nothing)
+    cleaner = LogCleaner(kit.runtime, lambda: BROKER, lambda: {"/data": [log]}, _nothing, refused, refused)
     for day in range(30):
         for hour in range(24):
             kit.clock.ms += DAY_MS // 24
@@ -108,7 +108,7 @@ def test_records_below_the_low_watermark_go_although_the_topic_is_only_compacted
     log.enforce_retention(NOW_MS, log.next_offset)
     assert log.start_offset == 10
     assert log.segments[0].base_offset > 0
-    cleaner = LogCleaner(kit.runtime, lambda: BROKER, lambda: {"/data": [log]}, _nothing)
+    cleaner = LogCleaner(kit.runtime, lambda: BROKER, lambda: {"/data": [log]}, _nothing, refused, refused)
     assert asyncio.run(cleaner.clean_dirtiest(lambda _: log.next_offset))
     assert len(values_in(log.read(10, MEGABYTE, upto=20))) > 0
     assert log.start_offset == 10
@@ -204,7 +204,7 @@ def damage(kit: LogKit, segment: Segment) -> None:
 def test_rot_at_rest_is_found_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     kit = LogKit(SimDisk(), segment_bytes=250)
     log = rotting(kit)
-    scrubber = Scrubber(kit.runtime, lambda: BROKER, lambda: {"/data": [log]})
+    scrubber = Scrubber(kit.runtime, lambda: BROKER, lambda: {"/data": [log]}, refused)
     asyncio.run(scrubber.scrub("/data"))
     assert not scrubber.found
     damaged = log.segments[1]
@@ -232,7 +232,7 @@ def scrub_for(kit: LogKit, log: PartitionLog, seconds: float, **settings: str) -
             start_ms = kit.clock.ms
             clock = LoopClock(loop, start_ms)
             runtime = replace(kit.runtime, clock=clock)
-            scrubber = Scrubber(runtime, lambda: config, lambda: {"/data": [log]})
+            scrubber = Scrubber(runtime, lambda: config, lambda: {"/data": [log]}, refused)
             task = loop.create_task(scrubber.run())
             await asyncio.sleep(seconds)
             task.cancel()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_kit import LogKit
+from log_kit import LogKit, refused
 
 from ottla.config import BrokerConfig
 from ottla.log import cleaner as cleaner_module
@@ -59,7 +59,9 @@ class Table:
         names = {name.replace("_", "."): value for name, value in properties.items()}
         broker = BrokerConfig.from_properties({"node.id": "1", **names})
         directory = os.path.dirname(self.kit.directory)
-        return LogCleaner(self.kit.runtime, lambda: broker, lambda: {directory: [self.log]}, nothing)
+        return LogCleaner(
+            self.kit.runtime, lambda: broker, lambda: {directory: [self.log]}, nothing, refused, refused
+        )
 
 
 def contents(log: PartitionLog) -> list[tuple[int, bytes]]:

@@ -1,0 +1,110 @@
+"""One data directory: the logs in it, and whether its disk takes what is written.
+
+A disk without room refuses writes and takes them again when there is some. Any other fault of the medium
+takes the directory out of use, with its logs alone: what memory says may then be more than what is on disk,
+and only opening the logs anew finds out.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable
+
+from ottla.log.log import PartitionLog
+from ottla.log.names import LOCK_FILE
+from ottla.log.types import TopicPartition
+from ottla.runtime import Runtime
+from ottla.runtime.disk import Disk, Lock
+from ottla.wire.errors import StorageError
+
+log = logging.getLogger(__name__)
+
+NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
+_FAULTS = frozenset(
+    (
+        errno.EIO,
+        errno.EROFS,
+        errno.EBADF,
+        errno.ENXIO,
+        errno.ENODEV,
+        errno.ESTALE,
+        errno.EUCLEAN,
+        errno.ENOMEDIUM,
+        errno.EREMOTEIO,
+    )
+)
+_SAID_AGAIN_SECONDS = 30.0
+
+
+class LogDir:
+    def __init__(self, runtime: Runtime, path: str, lock: Lock, on_failure: Callable[[LogDir], None]) -> None:
+        self.path = path
+        self.lock = lock
+        self.clean = False
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.coming = 0
+        """Logs that are being made here."""
+        self.written: dict[str, dict[TopicPartition, int]] = {}
+        """What each checkpoint file says, to leave it alone while nothing changes."""
+        self.failure: str | None = None
+        """Why the directory is out of use until the broker starts again."""
+        self.is_full = False
+        self._disk: Disk = runtime.disk
+        self._clock = runtime.clock
+        self._on_failure = on_failure
+        self._said_at: dict[str, float] = {}
+
+    def refused(self, error: OSError, doing: str) -> StorageError:
+        """What to answer when something could not be written, which is also said and acted upon here."""
+        if error.errno in NO_ROOM:
+            self.is_full = True
+            self._say(
+                "%s has no room left (%s while %s): writes are refused with KAFKA_STORAGE_ERROR until there "
+                "is. Delete topics, lower their retention, or make the volume larger; no restart is needed",
+                self.path,
+                error.strerror,
+                doing,
+            )
+        elif error.errno in _FAULTS or (error.errno == errno.ENOENT and not self.is_there()):
+            self.fail(f"{error.strerror or error} while {doing}")
+        else:
+            self._say("%s: %s while %s; this is refused, and tried again", self.path, error, doing)
+        return StorageError(f"{self.path}: {error.strerror or error} while {doing}; check the disk")
+
+    def fail(self, reason: str) -> None:
+        """Take the directory out of use."""
+        if self.failure is None:
+            self.failure = reason
+            log.critical(
+                "%s is out of use (%s): its %d partitions answer KAFKA_STORAGE_ERROR, all others go on. "
+                "Check the disk and its mount, then restart the broker",
+                self.path,
+                reason,
+                len(self.logs),
+            )
+            self._on_failure(self)
+
+    def is_there(self) -> bool:
+        """Whether it still is what was locked: neither removed nor unmounted."""
+        try:
+            return self._disk.exists(f"{self.path}/{LOCK_FILE}")
+        except OSError:
+            return False
+
+    def notice_room(self) -> None:
+        """Say so once there is room again. Blocks for a moment."""
+        try:
+            usable_bytes = self._disk.usage(self.path)[1]
+        except OSError:
+            return
+        if usable_bytes > 0:
+            self.is_full = False
+            self._said_at.clear()
+            log.warning("%s has room again: %d bytes", self.path, usable_bytes)
+
+    def _say(self, text: str, *args: object) -> None:
+        now = self._clock.monotonic()
+        if now - self._said_at.get(text, -_SAID_AGAIN_SECONDS) >= _SAID_AGAIN_SECONDS:
+            self._said_at[text] = now
+            log.error(text, *args)
