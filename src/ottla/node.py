@@ -117,6 +117,7 @@ class Node:
             self._core,
             codec=config.integer("offsets.topic.compression.codec"),
         )
+        groups.update_config(config)
         producer_ids = ProducerIds(self._allocate_producer_ids)
         transactions = self._transactions = TransactionCoordinator(
             config.node_id,
@@ -257,6 +258,7 @@ class Node:
         self._replicas.logs.config = config
         self._server.limits.configure(config)
         self._replicas.update_config(config, image)
+        self._groups.update_config(config)
 
     def _high_watermark(self, tp: TopicPartition) -> int | None:
         found = self._replicas.find(*tp)

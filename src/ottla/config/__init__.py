@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla.config.broker import BROKER_KEYS, BrokerConfig, validate_broker
 from ottla.config.entry import ConfigEntry, ConfigSource, ConfigSynonym
+from ottla.config.group import GROUP_KEYS, GroupTimes, describe_group, group_times, validate_group
 from ottla.config.key import ConfigError, ConfigKey, ConfigType
 from ottla.config.listeners import Endpoint, advertise
 from ottla.config.properties import decode_properties, parse_properties
@@ -12,6 +13,7 @@ from ottla.config.topic_keys import TOPIC_KEYS
 
 __all__ = [
     "BROKER_KEYS",
+    "GROUP_KEYS",
     "TOPIC_KEYS",
     "BrokerConfig",
     "ConfigEntry",
@@ -21,13 +23,17 @@ __all__ = [
     "ConfigSynonym",
     "ConfigType",
     "Endpoint",
+    "GroupTimes",
     "LogConfig",
     "advertise",
     "decode_properties",
+    "describe_group",
     "describe_topic",
+    "group_times",
     "parse_properties",
     "resolve_topic",
     "topic_faults",
     "validate_broker",
+    "validate_group",
     "validate_topic",
 ]

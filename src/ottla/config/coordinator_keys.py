@@ -115,7 +115,6 @@ COORDINATOR_KEYS = (
         45_000,
         "Shortest session time-out a consumer group may be given.",
         minimum=1,
-        effective=False,
     ),
     ConfigKey(
         "group.consumer.max.session.timeout.ms",
@@ -123,7 +122,6 @@ COORDINATOR_KEYS = (
         60_000,
         "Longest session time-out a consumer group may be given.",
         minimum=1,
-        effective=False,
     ),
     ConfigKey(
         "group.consumer.heartbeat.interval.ms",
@@ -138,7 +136,6 @@ COORDINATOR_KEYS = (
         5000,
         "Shortest heartbeat interval a consumer group may be given.",
         minimum=1,
-        effective=False,
     ),
     ConfigKey(
         "group.consumer.max.heartbeat.interval.ms",
@@ -146,7 +143,29 @@ COORDINATOR_KEYS = (
         15_000,
         "Longest heartbeat interval a consumer group may be given.",
         minimum=1,
-        effective=False,
+    ),
+    ConfigKey(
+        "group.consumer.assignment.interval.ms",
+        ConfigType.INT,
+        1000,
+        "Least time between two assignments of partitions to the members of a consumer group. Members that "
+        "come or go in between are looked at together; 0 assigns at each change.",
+        minimum=0,
+        dynamic="cluster-wide",
+    ),
+    ConfigKey(
+        "group.consumer.min.assignment.interval.ms",
+        ConfigType.INT,
+        0,
+        "Shortest assignment interval a consumer group may be given.",
+        minimum=0,
+    ),
+    ConfigKey(
+        "group.consumer.max.assignment.interval.ms",
+        ConfigType.INT,
+        15_000,
+        "Longest assignment interval a consumer group may be given.",
+        minimum=0,
     ),
     ConfigKey(
         "group.consumer.max.size",

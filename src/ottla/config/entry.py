@@ -16,6 +16,9 @@ class ConfigSource(enum.IntEnum):
     CLUSTER_DEFAULT = 3
     STATIC = 4
     DEFAULT = 5
+    BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
 
 
 class ConfigSynonym(NamedTuple):

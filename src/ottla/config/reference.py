@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ottla.config.cluster_keys import CLUSTER_KEYS
 from ottla.config.coordinator_keys import COORDINATOR_KEYS
+from ottla.config.group import GROUP_KEYS
 from ottla.config.key import INT_MAX, LONG_MAX, ConfigKey, Value
 from ottla.config.log_keys import LOG_KEYS
 from ottla.config.server_keys import SERVER_KEYS
@@ -40,6 +41,7 @@ def render() -> str:
 def _lines() -> Iterator[str]:
     yield _INTRO
     yield from _section("Topics", TOPIC_KEYS.values())
+    yield from _section("Consumer groups", GROUP_KEYS.values())
     yield from _section("Brokers: defaults of topic settings", LOG_DEFAULT_KEYS)
     yield from _section("Brokers: storage", LOG_KEYS)
     yield from _section("Brokers: network and requests", SERVER_KEYS)

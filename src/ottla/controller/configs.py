@@ -1,4 +1,4 @@
-"""Dynamic configuration of topics and brokers: single keys set, deleted, appended to, or all replaced.
+"""Settings of topics, brokers and groups: single keys set, deleted, appended to, or all replaced.
 
 A resource changes as a whole or not at all. Which keys there are, and what they may be, is `ottla.config`'s.
 """
@@ -12,11 +12,14 @@ from typing import NamedTuple
 
 from ottla.config import (
     BROKER_KEYS,
+    GROUP_KEYS,
     TOPIC_KEYS,
     BrokerConfig,
     ConfigError,
+    ConfigKey,
     ConfigType,
     validate_broker,
+    validate_group,
     validate_topic,
 )
 from ottla.controller.command import Result, check_size
@@ -33,6 +36,13 @@ from ottla.wire.errors import (
 )
 
 VALUE_LENGTH_MAX = 32_767
+
+
+_KEYS: Mapping[int, Mapping[str, ConfigKey]] = {
+    ResourceType.TOPIC: TOPIC_KEYS,
+    ResourceType.BROKER: BROKER_KEYS,
+    ResourceType.GROUP: GROUP_KEYS,
+}
 
 
 class ConfigOperation(IntEnum):
@@ -137,6 +147,8 @@ def _alter_resource(
             _check_topic(image, config, resource.resource_name, values, touched)
         case ResourceType.BROKER:
             _check_broker(image, config, resource.resource_name, values, touched)
+        case ResourceType.GROUP:
+            _check_group(effective_config(config, image), resource.resource_name, values, touched)
         case kind if kind in ResourceType.__members__.values():
             raise InvalidRequest(f"Configs of resource type {ResourceType(kind).name} are not supported.")
         case _:
@@ -151,7 +163,8 @@ def _alter_resource(
     ]
 
 
-def _apply_changes(resource: ResourceChanges, current: Mapping[str, str]) -> dict[str, str | None]:
+def check_changes(resource: ResourceChanges) -> None:
+    """What holds for changes of whatever resource."""
     _check_keys([change.name for change in resource.changes])
     missing = [
         change.name
@@ -160,6 +173,10 @@ def _apply_changes(resource: ResourceChanges, current: Mapping[str, str]) -> dic
     ]
     if missing:
         raise InvalidRequest(f"Null value not supported for : {', '.join(missing)}")
+
+
+def _apply_changes(resource: ResourceChanges, current: Mapping[str, str]) -> dict[str, str | None]:
+    check_changes(resource)
     return {
         change.name: _changed_value(resource.resource_type, change, current.get(change.name))
         for change in resource.changes
@@ -174,7 +191,7 @@ def _changed_value(resource_type: int, change: ConfigChange, current: str | None
         case ConfigOperation.DELETE:
             return None
         case ConfigOperation.APPEND | ConfigOperation.SUBTRACT:
-            key = (TOPIC_KEYS if resource_type == ResourceType.TOPIC else BROKER_KEYS).get(change.name)
+            key = _KEYS[resource_type].get(change.name) if resource_type in _KEYS else None
             operation = ConfigOperation(change.operation)
             if key is None or key.type is not ConfigType.LIST:
                 raise InvalidConfig(
@@ -229,6 +246,17 @@ def _check_topic(
     check_topic_values(effective_config(config, image), values, touched)
     if name not in image.topics:
         raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
+
+
+def _check_group(
+    config: BrokerConfig, name: str, values: Mapping[str, str], touched: Collection[str]
+) -> None:
+    if not name:
+        raise InvalidRequest("Default group resources are not allowed.")
+    try:
+        validate_group(config, values, touched)
+    except ConfigError as error:
+        raise InvalidConfig(str(error)) from error
 
 
 def _check_broker(

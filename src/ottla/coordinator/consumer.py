@@ -107,7 +107,7 @@ class ConsumerProtocol:
         return ConsumerHeartbeatReply(
             member.member_id,
             member.epoch,
-            self._rebalance.settings.consumer_heartbeat_interval_ms,
+            self._rebalance.times_of(group.group_id).heartbeat_interval_ms,
             # Otherwise the member knows already.
             _partitions(member.assigned) if _is_full(request) or member.assigned != before.assigned else None,
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from ottla.config import GroupTimes
 from ottla.coordinator.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, MemberSpec
 from ottla.coordinator.commands import Partitions
 from ottla.coordinator.consumer_group import (
@@ -52,12 +53,15 @@ class ConsumerRebalance:
         journal: Journal,
         timers: Timers,
         settings: GroupSettings,
+        times_of: Callable[[str], GroupTimes],
         topics: TopicsView,
     ) -> None:
         self.groups = groups
         self.journal = journal
         self.timers = timers
         self.settings = settings
+        self.times_of = times_of
+        """Of a group; they may change at any time."""
         self.topics = topics
         self.topics_version = 0
         """Grows when topics come or go, so that expressions are looked at again."""
@@ -180,8 +184,9 @@ class ConsumerRebalance:
     # --- assignment
 
     def assign(self, group: ConsumerGroup) -> None:
-        """Compute the target assignment if the group has moved on since the last one."""
-        if group.assignment_epoch >= group.epoch:
+        """Compute the target assignment if the group has moved on since the last one, which was long enough
+        ago: else a later heartbeat does."""
+        if group.assignment_epoch >= group.epoch or not self._may_assign(group):
             return
         counts = partition_counts(self.topics, group.subscribed_topics())
         specs = {
@@ -202,6 +207,14 @@ class ConsumerRebalance:
                 self.put_target(group, member_id, target)
         self.put_assignment_epoch(group, group.epoch, self.journal.now.wall_ms)
         log.info("group %s: new target assignment for epoch %d", group.group_id, group.epoch)
+
+    def _may_assign(self, group: ConsumerGroup) -> bool:
+        interval_ms = self.times_of(group.group_id).assignment_interval_ms
+        if interval_ms == 0 or group.assignment_timestamp_ms <= 0:
+            return True
+        age_ms = self.journal.now.wall_ms - group.assignment_timestamp_ms
+        # A clock that was set back must not hold up a group.
+        return age_ms < 0 or age_ms >= interval_ms
 
     def reconcile(
         self,
@@ -237,7 +250,7 @@ class ConsumerRebalance:
 
     def extend_session(self, group_id: str, member: ConsumerMember) -> None:
         timeout_ms = (
-            self.settings.consumer_session_timeout_ms
+            self.times_of(group_id).session_timeout_ms
             if member.classic is None
             else member.classic.session_timeout_ms
         )

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
+from ottla.config import BrokerConfig, GroupTimes, group_times
 from ottla.coordinator.commands import (
     CommitRequest,
     ConsumerHeartbeatReply,
@@ -31,7 +32,7 @@ from ottla.coordinator.shard_log import Producer, ShardLog
 from ottla.coordinator.shards import Shards
 from ottla.coordinator.verification import Verifications
 from ottla.metadata.change import MetadataChange, TopicChange
-from ottla.metadata.image import MetadataImage
+from ottla.metadata.image import MetadataImage, ResourceType
 from ottla.metadata.internal_topics import OFFSETS_TOPIC
 from ottla.records.markers import Marker
 from ottla.runtime import Runtime
@@ -62,6 +63,8 @@ class GroupCoordinator:
     ) -> None:
         self._runtime = runtime
         self._settings = settings
+        self._config: BrokerConfig | None = None
+        self._times = settings.consumer_times
         self._image = MetadataImage()
         kind = ShardKind(
             topic=OFFSETS_TOPIC,
@@ -69,7 +72,7 @@ class GroupCoordinator:
             remedy="look at the groups with ottla consumer-groups --describe, and set offsets that went back "
             "with --reset-offsets",
             log=offsets_log,
-            new=lambda: GroupShard(settings, self._image, self._new_id),
+            new=lambda: GroupShard(settings, self._image, self._new_id, self._times_of),
             loaded=lambda shard, now: shard.loaded(self._image, now),
             encode=encode,
             decode=decode,
@@ -91,6 +94,15 @@ class GroupCoordinator:
         if changed:
             for hosted in self._shards:
                 hosted.notify(lambda shard, now: shard.topics_changed(new, changed, deleted, now))
+
+    def update_config(self, config: BrokerConfig) -> None:
+        """The settings that can be changed while groups are in use."""
+        self._config = config
+        self._times = group_times(config, {})
+
+    def _times_of(self, group_id: str) -> GroupTimes:
+        own = self._image.config(ResourceType.GROUP, group_id)
+        return group_times(self._config, own) if own and self._config is not None else self._times
 
     def _new_id(self) -> str:
         return str(uuid.UUID(int=self._runtime.random.getrandbits(128), version=4))

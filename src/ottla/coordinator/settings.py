@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from ottla.config import GroupTimes
+
 _UNLIMITED = 2**31 - 1
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """A new member's parked JoinGroup is given up after this: without a member id it cannot heartbeat."""
@@ -24,6 +26,7 @@ class GroupSettings:
     group_max_size: int = _UNLIMITED
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
+    consumer_assignment_interval_ms: int = 0
     consumer_max_size: int = _UNLIMITED
     consumer_migration_policy: str = "bidirectional"
     consumer_regex_refresh_interval_ms: int = 600_000
@@ -32,6 +35,15 @@ class GroupSettings:
     """That the topic of offsets is created with."""
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
     offsets_retention_check_interval_ms: int = 600_000
+
+    @property
+    def consumer_times(self) -> GroupTimes:
+        """Of groups that have no settings of their own."""
+        return GroupTimes(
+            self.consumer_session_timeout_ms,
+            self.consumer_heartbeat_interval_ms,
+            self.consumer_assignment_interval_ms,
+        )
 
     @property
     def can_upgrade(self) -> bool:
@@ -50,6 +62,7 @@ class GroupSettings:
             group_max_size=config.integer("group.max.size"),
             consumer_session_timeout_ms=config.integer("group.consumer.session.timeout.ms"),
             consumer_heartbeat_interval_ms=config.integer("group.consumer.heartbeat.interval.ms"),
+            consumer_assignment_interval_ms=config.integer("group.consumer.assignment.interval.ms"),
             consumer_max_size=config.integer("group.consumer.max.size"),
             consumer_migration_policy=config.string("group.consumer.migration.policy"),
             consumer_regex_refresh_interval_ms=config.integer("group.consumer.regex.refresh.interval.ms"),

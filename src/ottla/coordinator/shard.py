@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from ottla.config import GroupTimes
 from ottla.coordinator import classic, consumer_rebalance
 from ottla.coordinator.classic import ClassicProtocol, ClassicRebalance
 from ottla.coordinator.classic_group import ClassicGroup, State
@@ -53,7 +54,16 @@ EXPIRY = "offset-expiry"
 
 
 class GroupShard:
-    def __init__(self, settings: GroupSettings, topics: TopicsView, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        settings: GroupSettings,
+        topics: TopicsView,
+        new_id: Callable[[], str],
+        times_of: Callable[[str], GroupTimes] | None = None,
+    ) -> None:
+        """`times_of` a group, where groups have settings of their own."""
+        if times_of is None:
+            times_of = _same_for_all(settings.consumer_times)
         self.groups = Groups()
         self.timers = Timers()
         self._settings = settings
@@ -61,7 +71,9 @@ class GroupShard:
         self._classic = ClassicRebalance(self.groups, self._journal, self.timers, settings)
         self._classic_join = ClassicJoin(self._classic, new_id)
         self._classic_protocol = ClassicProtocol(self._classic)
-        self._consumer = ConsumerRebalance(self.groups, self._journal, self.timers, settings, topics)
+        self._consumer = ConsumerRebalance(
+            self.groups, self._journal, self.timers, settings, times_of, topics
+        )
         conversion = Conversion(self._classic, self._consumer)
         self._consumer_protocol = ConsumerProtocol(self._consumer, conversion, new_id)
         self._classic_members = ClassicMembers(self._consumer, conversion, self._consumer_protocol, new_id)
@@ -304,3 +316,7 @@ class GroupShard:
                 self._journal.write(GroupMetadataKey(group.group_id), None)
             case ConsumerGroup():
                 self._consumer.remove_group(group)
+
+
+def _same_for_all(times: GroupTimes) -> Callable[[str], GroupTimes]:
+    return lambda group_id: times

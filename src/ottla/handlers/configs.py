@@ -1,5 +1,5 @@
 """DescribeConfigs (versions 1 to 4), AlterConfigs (0 to 2), IncrementalAlterConfigs (0 to 1),
-ListConfigResources (0 to 1): the settings of topics and brokers.
+ListConfigResources (0 to 1): the settings of topics, brokers and groups, and the levels of loggers.
 
 A broker describes itself: the resource's name is its id, or empty for what is set for the whole cluster.
 The controller checks and stores changes, resource by resource. AlterConfigs replaces everything that was set;
@@ -27,9 +27,16 @@ from kio.schema.list_config_resources.v1.request import ListConfigResourcesReque
 from kio.schema.list_config_resources.v1.response import ConfigResource, ListConfigResourcesResponse
 from kio.static.primitive import i8
 
-from ottla.config import ConfigEntry, describe_topic
-from ottla.controller.configs import ConfigChange, ConfigOutcome, ResourceChanges, ResourceConfigs
+from ottla.config import ConfigEntry, describe_group, describe_topic
+from ottla.controller.configs import (
+    ConfigChange,
+    ConfigOutcome,
+    ResourceChanges,
+    ResourceConfigs,
+    check_changes,
+)
 from ottla.controller.topic_names import check_name
+from ottla.handlers.broker_loggers import alter_loggers, check_node, describe_loggers
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.nodes import nodes_on
 from ottla.handlers.outcome import error_code, error_message
@@ -86,6 +93,16 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEn
                     f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}"
                 )
             return broker.config.describe(names)
+        case ResourceType.BROKER_LOGGER:
+            if not name:
+                raise InvalidRequest("Broker id must not be empty")
+            check_node(name, broker.node_id)
+            return describe_loggers(names)
+        case ResourceType.GROUP:
+            if not name:
+                raise InvalidRequest("Group name must not be empty")
+            own = broker.controller.image.config(ResourceType.GROUP, name)
+            return describe_group(broker.config, own, names)
         case other:
             names_of_kinds = {int(kind): kind.name for kind in ResourceType}
             kind = names_of_kinds.get(int(other), other)
@@ -152,12 +169,21 @@ async def incremental_alter_configs(
         )
         for resource in request.resources
     ]
+    # Levels of loggers are this process's alone, and are stored nowhere.
+    stored = [resource for resource in resources if resource.resource_type != ResourceType.BROKER_LOGGER]
     try:
         outcomes = await broker.controller.incremental_alter_configs(
-            resources, validate_only=request.validate_only
+            stored, validate_only=request.validate_only
         )
     except KafkaError as error:
-        outcomes = [ConfigOutcome(r.resource_type, r.resource_name, error) for r in resources]
+        outcomes = [ConfigOutcome(r.resource_type, r.resource_name, error) for r in stored]
+    found = iter(outcomes)
+    outcomes = [
+        _alter_loggers(broker, resource, resources, validate_only=request.validate_only)
+        if resource.resource_type == ResourceType.BROKER_LOGGER
+        else next(found)
+        for resource in resources
+    ]
     return incremental.IncrementalAlterConfigsResponse(
         throttle_time=NOT_THROTTLED,
         responses=tuple(
@@ -170,6 +196,21 @@ async def incremental_alter_configs(
             for outcome in outcomes
         ),
     )
+
+
+def _alter_loggers(
+    broker: Broker, resource: ResourceChanges, asked: list[ResourceChanges], *, validate_only: bool
+) -> ConfigOutcome:
+    error: KafkaError | None = None
+    try:
+        if sum(other[:2] == resource[:2] for other in asked) > 1:
+            raise InvalidRequest("Each resource must appear at most once.")
+        check_changes(resource)
+        check_node(resource.resource_name, broker.node_id)
+        alter_loggers(resource.changes, validate_only=validate_only)
+    except KafkaError as raised:
+        error = raised
+    return ConfigOutcome(resource.resource_type, resource.resource_name, error)
 
 
 @handles(ApiKey.LIST_CONFIG_RESOURCES)
@@ -200,7 +241,7 @@ def _resources(broker: Broker, context: RequestContext, resource_type: int) -> l
     match resource_type:
         case ResourceType.TOPIC:
             return sorted(image.topics)
-        case ResourceType.BROKER:
+        case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
             return [str(broker_id) for broker_id in nodes_on(image, context.listener)]
         case _:
             return sorted(name for kind, name in image.configs if kind == resource_type)

@@ -9,6 +9,7 @@ SettingValue: TypeAlias = str | int | float | bool | list[str] | tuple[str, ...]
 
 # One broker cannot have three replicas, and no test wants to wait for more consumers to turn up.
 _DEFAULTS: Mapping[str, str] = {
+    "group.consumer.assignment.interval.ms": "0",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",

@@ -86,7 +86,9 @@ def test_describe_what_cannot_be_described() -> None:
         (TOPIC, "no good"): ErrorCode.invalid_topic_exception,
         (BROKER, "2"): ErrorCode.invalid_request,
         (BROKER, "one"): ErrorCode.invalid_request,
-        (ResourceType.GROUP, "g"): ErrorCode.invalid_request,
+        (ResourceType.GROUP, ""): ErrorCode.invalid_request,
+        (ResourceType.BROKER_LOGGER, ""): ErrorCode.invalid_request,
+        (ResourceType.BROKER_LOGGER, "2"): ErrorCode.invalid_request,
         (0, ""): ErrorCode.invalid_request,
     }
     for (kind, name), error in cases.items():
@@ -194,7 +196,9 @@ def test_list_resources() -> None:
         )
         return response.error_code, [(r.resource_type, r.resource_name) for r in response.config_resources]
 
-    everything = [(TOPIC, "a"), (TOPIC, "b"), (BROKER, "1"), (BROKER, "2"), (ResourceType.GROUP, "g")]
+    loggers = [(ResourceType.BROKER_LOGGER, "1"), (ResourceType.BROKER_LOGGER, "2")]
+    brokers = [(BROKER, "1"), (BROKER, "2")]
+    everything = [(TOPIC, "a"), (TOPIC, "b"), *brokers, *loggers, (ResourceType.GROUP, "g")]
     assert resources(1) == (ErrorCode.none, everything)
     assert resources(1, BROKER) == (ErrorCode.none, [(BROKER, "1"), (BROKER, "2")])
     assert resources(1, 77) == (ErrorCode.unsupported_version, [])
