@@ -29,7 +29,7 @@ from ottla.metadata.image import MetadataImage, ResourceType
 from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla.metadata.records import Endpoint as RegisteredEndpoint
 from ottla.metadata.uuids import random_uuid
-from ottla.raft.metadata_log import check_metadata_is_there, open_metadata_log
+from ottla.raft.metadata_log import check_metadata_is_there, wait_opened
 from ottla.replication.cold_reads import ColdReads
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.sessions import FetchSessions
@@ -37,6 +37,7 @@ from ottla.runtime import Runtime
 from ottla.runtime.tasks import TaskScope
 from ottla.server.dispatch import Dispatcher
 from ottla.server.listener import Server
+from ottla.wire.errors import CoordinatorLoadInProgress, StorageError
 
 if TYPE_CHECKING:
     from ottla.server.metrics.endpoint import MetricsEndpoint
@@ -99,7 +100,7 @@ class Node:
         )
         self.cluster_id = directories[config.metadata_log_dir].cluster_id
 
-        metadata_log = open_metadata_log(runtime, config, clean=logs.was_closed(config.metadata_log_dir))
+        metadata_log = await wait_opened(runtime, config, clean=logs.was_closed(config.metadata_log_dir))
         controller = self._controller = Controller(runtime, config, metadata_log, self._fail)
         await controller.start()
         self._stack.push_async_callback(controller.close)
@@ -265,5 +266,9 @@ class Node:
         return None if found is None else found.high_watermark
 
     async def _allocate_producer_ids(self) -> range:
-        block = await self._controller.allocate_producer_ids(self._config.node_id, self._broker_epoch)
+        try:
+            block = await self._controller.allocate_producer_ids(self._config.node_id, self._broker_epoch)
+        except StorageError as error:
+            # As Kafka answers where it gets no ids: producers try again, which they would not after others.
+            raise CoordinatorLoadInProgress(f"no producer id can be given out: {error}") from error
         return range(block.first_id, block.first_id + block.size)

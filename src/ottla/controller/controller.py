@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 from ottla.config import BrokerConfig
@@ -71,6 +72,7 @@ class Controller:
                 retention_bytes=config.integer("metadata.max.retention.bytes"),
             ),
             on_commit=self._committed,
+            on_cut=self._cut,
             on_failure=on_failure,
         )
         self._subscribers: list[Subscriber] = []
@@ -78,12 +80,13 @@ class Controller:
         self.image = MetadataImage()
         """As of the last commit."""
         self._newest = self.image
+        self._initial: list[MetadataRecord] = []
+        """What the log must say before anything else, written with the broker's registration."""
 
     async def start(self) -> None:
         """Replay what is on disk and take over as leader.
 
-        The records of a new cluster are appended but not waited for: they share an fsync with the broker's
-        registration, which every start writes.
+        The records of a new cluster share a batch with the broker's registration, which every start writes.
         """
         loaded = self._raft.load()
         image = loaded.image
@@ -101,15 +104,12 @@ class Controller:
             )
         self.image = self._newest = image
         await self._raft.start()
-        initial: list[MetadataRecord] = []
         if settled.open:
             from ottla.metadata.foreign_records import AbortTransactionRecord
 
-            initial.append(AbortTransactionRecord(reason="Controller failover"))
+            self._initial.append(AbortTransactionRecord(reason="Controller failover"))
         if METADATA_VERSION not in image.features:
-            initial += new_cluster_records()
-        if initial:
-            self._append(initial)
+            self._initial += new_cluster_records()
 
     def subscribe(self, subscriber: Subscriber) -> None:
         self._subscribers.append(subscriber)
@@ -146,8 +146,16 @@ class Controller:
         return await self._write(result, validate_only=validate_only)
 
     async def register_broker(self, registration: BrokerRegistration) -> int:
-        """The broker's epoch."""
-        return await self._write(register_broker(self._newest, registration, self._raft.next_offset))
+        """The broker's epoch. Without it nothing is served, so it waits for room on the disk."""
+        return await self._raft.room.until_there_is(partial(self._register_broker, registration))
+
+    async def _register_broker(self, registration: BrokerRegistration) -> int:
+        next_offset = self._raft.next_offset + len(self._initial)
+        result = register_broker(self._newest, registration, next_offset)
+        records = [*self._initial, *result.records]
+        await self._append(records).committed
+        self._initial.clear()
+        return result.response
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
         return await self._write(allocate_producer_ids(self._newest, broker_id, broker_epoch))
@@ -175,6 +183,10 @@ class Controller:
         self._newest = change.after
         self._pending.append(change)
         return appended
+
+    def _cut(self) -> None:
+        self._pending.clear()
+        self._newest = self.image
 
     def _committed(self, high_watermark: int) -> None:
         while self._pending and self._pending[0].after.offset < high_watermark:

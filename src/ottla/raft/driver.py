@@ -1,14 +1,18 @@
 """Carries out what the raft core decides: the metadata log, its fsyncs, elections and snapshots.
 
 Records are appended at once and committed by a loop that syncs whatever is there: changes that arrive while
-one fsync runs share the next one. With one voter, synced means committed.
+one fsync runs share the next one. With one voter, synced means committed. Where there is no room to sync
+them, they are cut off again and refused; any other failure of a sync ends the node, because nobody knows what
+of them is on the disk.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple, assert_never
 
 from ottla.log.log import PartitionLog
@@ -27,12 +31,15 @@ from ottla.raft.core import (
 )
 from ottla.raft.metadata_log import BATCH_BYTES_MAX, QuorumError
 from ottla.raft.quorum_state import QuorumState, load_quorum_state, save_quorum_state
+from ottla.raft.room import Room, lacks_room
 from ottla.raft.snapshots import SnapshotPolicy, Snapshots
 from ottla.records.batch import crc_matches, iter_headers
 from ottla.records.records import Record, encode_batch, iter_records
 from ottla.runtime import Runtime
 from ottla.runtime.tasks import TaskScope
 from ottla.wire.errors import NotController, PolicyViolation, StorageError
+
+logger = logging.getLogger(__name__)
 
 READ_BYTES_MAX = 8 * 1024 * 1024
 
@@ -72,11 +79,15 @@ class RaftDriver:
         node_id: int,
         policy: SnapshotPolicy,
         on_commit: Callable[[int], None],
+        on_cut: Callable[[], None],
         on_failure: Callable[[str, BaseException], None],
     ) -> None:
+        """`on_cut` is called when everything that was appended and not committed is gone again."""
         self._runtime = runtime
         self._log = log
         self._on_commit = on_commit
+        self._on_cut = on_cut
+        self.room = Room(runtime.clock, log.dir)
         self._scope = TaskScope("raft", self._fail)
         self._on_failure = on_failure
         self._failure: BaseException | None = None
@@ -87,6 +98,10 @@ class RaftDriver:
         """Control records in force, by type; there are none where the voters are in the configuration."""
         self._appended = asyncio.Event()
         self._waiting: deque[Appended] = deque()
+        self._unsynced: list[bytes] = []
+        """Batches since the last sync."""
+        self._being_rewritten: OSError | None = None
+        """Why the end of the log is missing for the moment: nothing may take its place."""
         self._synced_offset = log.next_offset
         self._last_timestamp_ms = 0
         self._synced_timestamp_ms = 0
@@ -175,7 +190,7 @@ class RaftDriver:
         """Become leader of a new epoch. Its first record is committed with whatever is appended next."""
         if self._log.recovery_point < self._log.next_offset:
             # A crash left records that may only be in memory; the quorum state is about to vouch for them.
-            await self._log.flush()
+            await self.room.until_there_is(self._log.flush)
         await self._step(ElectionDue(self._log.next_offset))
         self._commit_task = self._scope.spawn(self._commit_loop(), "commit")
 
@@ -183,6 +198,8 @@ class RaftDriver:
         """One batch, all of it or nothing. `committed` is done after `on_commit` has been called for it."""
         if self._failure is not None:
             raise NotController(f"the metadata log cannot be written: {self._failure}")
+        if self._being_rewritten is not None:
+            raise self.room.refusal(self._being_rewritten)
         size_bytes = sum(len(value) for value in values)
         if size_bytes > BATCH_BYTES_MAX:
             raise PolicyViolation(
@@ -201,6 +218,7 @@ class RaftDriver:
             records, base_offset=self._log.next_offset, leader_epoch=self._core.epoch, control=control
         )
         self._log.append_batches(memoryview(batch))
+        self._unsynced.append(batch)
         self._last_timestamp_ms = records[-1].timestamp_ms
         self._snapshots.count_appended(len(batch))
         self._appended.set()
@@ -210,24 +228,67 @@ class RaftDriver:
             await self._appended.wait()
             self._appended.clear()
             end_offset, timestamp_ms = self._log.next_offset, self._last_timestamp_ms
-            await self._log.flush()
+            batches = len(self._unsynced)
+            try:
+                await self._log.flush()
+            except OSError as error:
+                if not lacks_room(error):
+                    raise
+                if self._core.high_watermark is None and not self._closing:
+                    await self._write_again(error)
+                else:
+                    self._cut(error)
+                continue
+            del self._unsynced[:batches]
             self._synced_offset, self._synced_timestamp_ms = end_offset, timestamp_ms
             await self._step(Acknowledged(self._core.node_id, end_offset))
+
+    def _cut(self, error: OSError) -> None:
+        """Memory and log go back to what was synced. What the kernel could not write it may have dropped, so
+        syncing it once more would prove nothing."""
+        self._log.truncate_to(self._synced_offset)
+        self._unsynced.clear()
+        self._on_cut()
+        refusal = self.room.refusal(error)
+        logger.error("%s", refusal)
+        self._refuse_waiting(refusal)
+
+    async def _write_again(self, error: OSError) -> None:
+        """At a start: without the first records of its epoch a leader could not go on, so they wait."""
+        batches, self._unsynced = self._unsynced, []
+        self._log.truncate_to(self._synced_offset)
+        self._being_rewritten = error
+        while batches and not self._closing:
+            await self.room.wait(error)
+            try:
+                while batches:
+                    self._log.append_batches(memoryview(batches[0]))
+                    self._unsynced.append(batches.pop(0))
+            except StorageError as refusal:
+                if not lacks_room(refusal):
+                    raise
+        self._being_rewritten = None
+        if batches:
+            self._cut(error)
+        self._appended.set()
 
     async def _step(self, event: Event) -> None:
         for effect in self._core.step(event, self._runtime.clock.now_ms()):
             match effect:
                 case PersistElection():
                     self._election = effect.election
-                    await self._save_state()
+                    await self.room.until_there_is(self._save_state)
                 case AppendLeaderChange():
-                    now_ms = self._runtime.clock.now_ms()
-                    record = leader_change(effect.leader_id, effect.voters, effect.granting_voters, now_ms)
-                    self._append_batch([record], control=True)
+                    await self.room.until_there_is(partial(self._append_leader_change, effect))
                 case Commit():
                     self._committed(effect.high_watermark)
                 case _:
                     assert_never(effect)
+
+    async def _append_leader_change(self, effect: AppendLeaderChange) -> None:
+        now_ms = self._runtime.clock.now_ms()
+        record = leader_change(effect.leader_id, effect.voters, effect.granting_voters, now_ms)
+        self._append_batch([record], control=True)
 
     async def _save_state(self) -> None:
         state = QuorumState(self._election, self._log.recovery_point)
@@ -246,11 +307,14 @@ class RaftDriver:
     def _fail(self, name: str, error: BaseException) -> None:
         """What is in memory may now be ahead of the disk for ever: refuse everything and stop the node."""
         self._failure = error
+        self._refuse_waiting(StorageError(f"the metadata log cannot be written: {error}"))
+        self._on_failure(name, error)
+
+    def _refuse_waiting(self, refusal: StorageError) -> None:
         while self._waiting:
             future = self._waiting.popleft().committed
             if not future.done():
-                future.set_exception(StorageError(f"the metadata log cannot be written: {error}"))
-        self._on_failure(name, error)
+                future.set_exception(refusal)
 
     def snapshot_if_due(self, image: MetadataImage) -> None:
         """`image` is committed and the newest there is."""
@@ -284,8 +348,13 @@ class RaftDriver:
         if self._snapshot_task is not None:
             await asyncio.wait([self._snapshot_task])
         await self._scope.close()
-        if self._failure is None:
+        if self._failure is not None:
+            self._log.release()
+            return
+        try:
             await self._runtime.offload.run(self._log.close)
             await self._save_state()
-        else:
+        except OSError as error:
+            # All that was answered is synced; the next start finds out the rest.
+            logger.error("%s: not closed in good order: %s", self._log.dir, error)
             self._log.release()

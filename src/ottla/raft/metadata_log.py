@@ -17,6 +17,7 @@ from ottla.log.types import TopicPartition
 from ottla.metadata.snapshot import list_snapshots
 from ottla.metadata.uuids import METADATA_TOPIC_ID
 from ottla.raft.quorum_state import QuorumState, load_quorum_state
+from ottla.raft.room import Room
 from ottla.runtime import Disk, Runtime
 
 SNAPSHOT_SUFFIX = ".checkpoint"
@@ -78,6 +79,15 @@ def open_metadata_log(runtime: Runtime, config: BrokerConfig, *, clean: bool = F
             "restore the directory from a backup"
         )
     return log
+
+
+async def wait_opened(runtime: Runtime, config: BrokerConfig, *, clean: bool = False) -> PartitionLog:
+    """As `open_metadata_log`; what recovery after a crash writes waits for room on the disk."""
+
+    async def opened() -> PartitionLog:
+        return open_metadata_log(runtime, config, clean=clean)
+
+    return await Room(runtime.clock, config.metadata_log_dir).until_there_is(opened)
 
 
 def _log_config(config: BrokerConfig) -> LogConfig:

@@ -23,6 +23,7 @@ from ottla.metadata.snapshot import (
 )
 from ottla.records.records import Record
 from ottla.runtime import Runtime
+from ottla.wire.errors import StorageError
 
 logger = logging.getLogger(__name__)
 
@@ -70,11 +71,16 @@ class Snapshots:
                 last_timestamp_ms=last_timestamp_ms,
                 now_ms=self._runtime.clock.now_ms(),
             )
-        except OSError as error:
+            self._remove_old()
+        except (OSError, StorageError) as error:
             # The log still has everything; the next attempt comes after as many bytes again.
-            logger.error("no snapshot of the metadata log at offset %d: %s", image.offset, error)
-            return
-        self._remove_old()
+            logger.error(
+                "%s: no snapshot at offset %d, or old ones not removed: %s; tried again after %d more bytes",
+                self._log.dir,
+                image.offset,
+                error,
+                self._policy.bytes_between,
+            )
 
     def _remove_old(self) -> None:
         if self._policy.retention_bytes < 0:

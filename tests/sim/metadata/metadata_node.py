@@ -12,7 +12,7 @@ from ottla.metadata.image import MetadataImage
 from ottla.metadata.meta_properties import prepare
 from ottla.metadata.records import Endpoint
 from ottla.metadata.uuids import random_uuid
-from ottla.raft.metadata_log import open_metadata_log
+from ottla.raft.metadata_log import wait_opened
 from ottla.runtime import Runtime
 from ottla.sim.world import SimWorld
 
@@ -36,6 +36,8 @@ class MetadataNode:
         self.config = BrokerConfig.from_properties(settings)
         self.segment_bytes: int | None = None
         """Smaller than the configuration allows, to see segments come and go."""
+        self.clean_shutdown = True
+        """What the broker says of its logs when it registers."""
         self.failures: list[BaseException] = []
         self.controller: Controller
         self.loaded: MetadataImage
@@ -48,7 +50,7 @@ class MetadataNode:
 
     async def boot(self, runtime: Runtime) -> None:
         prepare(runtime.disk, runtime.random, self.config.log_dirs, self.config.node_id)
-        log = open_metadata_log(runtime, self.config)
+        log = await wait_opened(runtime, self.config)
         if self.segment_bytes is not None:
             log.update_config(replace(log.config, segment_bytes=self.segment_bytes))
         self.controller = Controller(
@@ -61,7 +63,7 @@ class MetadataNode:
             incarnation_id=random_uuid(runtime.random),
             endpoints=(ENDPOINT,),
             directories=(UUID(int=200),),
-            clean_shutdown=True,
+            clean_shutdown=self.clean_shutdown,
         )
         self.broker_epoch = await self.controller.register_broker(registration)
 
