@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 
 from ottla.config import BrokerConfig
 from ottla.controller.brokers import BrokerRegistration, register_broker
-from ottla.controller.command import Result
+from ottla.controller.command import RECORDS_MAX, Result
 from ottla.controller.configs import (
     ConfigOutcome,
     ResourceChanges,
@@ -153,8 +153,12 @@ class Controller:
         next_offset = self._raft.next_offset + len(self._initial)
         result = register_broker(self._newest, registration, next_offset)
         records = [*self._initial, *result.records]
-        await self._append(records).committed
-        self._initial.clear()
+        # Several batches where it leads very many partitions. They need not count together: each election
+        # stands for itself, and a start that ends between them leaves no mark of a clean shutdown, so that
+        # the next one elects all of them again.
+        for first in range(0, len(records), RECORDS_MAX):
+            await self._append(records[first : first + RECORDS_MAX]).committed
+            self._initial.clear()
         return result.response
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
