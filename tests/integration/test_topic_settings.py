@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from ottla.config import TOPIC_KEYS
@@ -26,7 +26,18 @@ SETTINGS = {
     "log.initial.task.delay.ms": "1",
 }
 # With one broker nobody follows, and time is not long enough for rolls to spread.
-ONLY_ACCEPTED = {"unclean.leader.election.enable": "true", "segment.jitter.ms": "5000"}
+# Nor is there remote storage.
+ONLY_ACCEPTED = {
+    "unclean.leader.election.enable": "true",
+    "segment.jitter.ms": "5000",
+    "leader.replication.throttled.replicas": "0:0,1:0",
+    "follower.replication.throttled.replicas": "*",
+    "remote.storage.enable": "false",
+    "remote.log.copy.disable": "true",
+    "remote.log.delete.on.disable": "true",
+    "local.retention.ms": "1000",
+    "local.retention.bytes": "-1",
+}
 
 
 @pytest.fixture(scope="module")
@@ -323,6 +334,13 @@ def test_the_others_are_accepted(broker: BrokerProcess) -> None:
     for name, value in ONLY_ACCEPTED.items():
         topic.set(name, value)
     assert topic.put(b"x") is None
+
+
+def test_remote_storage_cannot_be_asked_for(broker: BrokerProcess) -> None:
+    with pytest.raises(KafkaException) as refused:
+        Topic(broker, remote_storage_enable="true")
+    assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG
+    assert "no remote storage" in refused.value.args[0].str()
 
 
 def test_no_setting_is_left_out() -> None:

@@ -57,9 +57,7 @@ class BrokerConfig:
             (ConfigSource.STATIC, static),
         )
         self._values: dict[str, Value] = {name: self._resolve(key) for name, key in BROKER_KEYS.items()}
-        self._topic_values = {
-            name: self._resolve_topic_default(key) for name, key in TOPIC_KEYS.items() if key.synonyms
-        }
+        self._topic_values = {name: self._resolve_topic_default(key) for name, key in TOPIC_KEYS.items()}
         check_broker(self._values, self._topic_values)
         validated = {
             endpoint.listener: self._of_listener(endpoint.listener, RECORDS_VALIDATE)
@@ -142,7 +140,7 @@ class BrokerConfig:
 
     def topic_value(self, name: str) -> Value:
         """What a topic setting is when the topic does not set it."""
-        return self._topic_values.get(name)
+        return self._topic_values[name]
 
     @property
     def node_id(self) -> int:

@@ -25,6 +25,7 @@ DOUBLE_MAX = 1.7976931348623157e308
 # Python's int() would also take "1_000" and Kafka's parser does not.
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _COMMA = re.compile(r"\s*,\s*")
+_REPLICA = re.compile(r"([0-9]+:[0-9]+)?")
 
 
 class ConfigError(Exception):
@@ -69,6 +70,8 @@ class ConfigKey:
     choices: tuple[str, ...] = ()
     required: bool = False
     """A list that may not be empty."""
+    replicas: bool = False
+    """A list of replicas, as partition:broker, or `*` for all. Kafka lets such a list repeat itself."""
     importance: Importance = "medium"
     dynamic: Dynamic = "read-only"
     synonyms: tuple[Synonym, ...] = ()
@@ -88,6 +91,8 @@ class ConfigKey:
         if self.choices:
             listed = ", ".join(self.choices)
             return f"any of {listed}" if self.type is ConfigType.LIST else f"one of {listed}"
+        if self.replicas:
+            return "`*` or a list of partition:broker"
         if self.minimum is None:
             return "not empty" if self.required else ""
         text = f"at least {self.minimum}"
@@ -151,6 +156,10 @@ class ConfigKey:
 
     def _parse_list(self, text: str) -> tuple[str, ...]:
         items = tuple(_COMMA.split(text)) if text else ()
+        if self.replicas:
+            if "".join(items) != "*" and any(_REPLICA.fullmatch(item) is None for item in items):
+                raise self._refuse(text, f"must be {self.bounds}")
+            return items
         if self.required and not items:
             raise self._refuse(text, "must not be empty")
         if "" in items:

@@ -67,7 +67,7 @@ def validate_topic(
     """
     for name, text in overrides.items():
         if changed is None or name in changed:
-            _parse(name, text)
+            _check_remote(name, _parse(name, text))
     try:
         check_topic(_values(broker, overrides))
     except ConfigError as error:
@@ -92,7 +92,7 @@ def topic_faults(broker: BrokerConfig, overrides: Mapping[str, str]) -> list[str
     faults = []
     for name, text in overrides.items():
         try:
-            _parse(name, text)
+            _check_remote(name, _parse(name, text))
         except ConfigError as error:
             faults.append(f"{error}; it is kept and has no effect")
     try:
@@ -134,6 +134,12 @@ def _parse(name: str, text: str) -> Value:
     if key is None:
         raise unknown_key("topic", name, TOPIC_KEYS)
     return key.parse(text)
+
+
+def _check_remote(name: str, value: Value) -> None:
+    """Kafka refuses it too where remote.log.storage.system.enable is false, as it is here always."""
+    if name == "remote.storage.enable" and value:
+        raise ConfigError(f"{name}=true: this cluster has no remote storage; keep records with retention.ms")
 
 
 def _synonyms(

@@ -55,6 +55,12 @@ _INTERNAL_SEGMENT_BYTES = ConfigKey(
     internal=True,
 )
 
+
+def _unused(name: str, type_: ConfigType, default: Value, doc: str, *, replicas: bool = False) -> ConfigKey:
+    """A setting that no broker key gives a default, and that is taken so that tools of Kafka work."""
+    return ConfigKey(name, type_, default, doc, replicas=replicas, dynamic="cluster-wide", effective=False)
+
+
 _TOPIC = (
     _topic(
         "cleanup.policy",
@@ -142,6 +148,14 @@ _TOPIC = (
         fallbacks=(Synonym("log.flush.scheduler.interval.ms"),),
         importance="high",
     ),
+    _unused(
+        "follower.replication.throttled.replicas",
+        ConfigType.LIST,
+        (),
+        "Replicas whose copying from their leader is throttled, at the follower; set while partitions are "
+        "reassigned.",
+        replicas=True,
+    ),
     _topic(
         "index.interval.bytes",
         "log.index.interval.bytes",
@@ -150,6 +164,34 @@ _TOPIC = (
         "Bytes of records between two entries of a segment's offset index. Smaller is faster to seek and "
         "larger on disk.",
         minimum=0,
+    ),
+    _unused(
+        "leader.replication.throttled.replicas",
+        ConfigType.LIST,
+        (),
+        "Replicas whose copying to their followers is throttled, at the leader; set while partitions are "
+        "reassigned.",
+        replicas=True,
+    ),
+    _topic(
+        "local.retention.bytes",
+        "log.local.retention.bytes",
+        ConfigType.LONG,
+        -2,
+        "Size of a partition on the broker's disk beyond which segments that are in remote storage are "
+        "deleted there; -2 stands for retention.bytes. There is no remote storage.",
+        minimum=-2,
+        effective=False,
+    ),
+    _topic(
+        "local.retention.ms",
+        "log.local.retention.ms",
+        ConfigType.LONG,
+        -2,
+        "Age at which segments that are in remote storage are deleted from the broker's disk; -2 stands for "
+        "retention.ms. There is no remote storage.",
+        minimum=-2,
+        effective=False,
     ),
     _topic(
         "max.compaction.lag.ms",
@@ -228,6 +270,24 @@ _TOPIC = (
         False,
         "Reserve a new segment's space on disk when it is created.",
         effective=False,
+    ),
+    _unused(
+        "remote.log.copy.disable",
+        ConfigType.BOOLEAN,
+        False,
+        "Whether to copy no more segments to remote storage. There is no remote storage.",
+    ),
+    _unused(
+        "remote.log.delete.on.disable",
+        ConfigType.BOOLEAN,
+        False,
+        "Whether segments in remote storage are deleted when it is disabled. There is no remote storage.",
+    ),
+    _unused(
+        "remote.storage.enable",
+        ConfigType.BOOLEAN,
+        False,
+        "Whether segments are copied to remote storage. There is none, so true is refused.",
     ),
     _topic(
         "retention.bytes",

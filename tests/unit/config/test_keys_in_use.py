@@ -13,8 +13,8 @@ SOURCE = Path(ottla.__file__).parent
 # These declare keys, check them against each other or give them values, which is not yet an effect.
 NOT_READERS = {"cluster_keys.py", "coordinator_keys.py", "log_keys.py", "server_keys.py", "topic_keys.py"}
 NOT_READERS |= {"rules.py", "topic.py", "settings.py"}
-# These name keys of clients, some of which brokers have too.
-CLIENTS = {"cli", "client", "spark", "streams"}
+# These name keys of clients, some of which brokers have too, or set those of a broker.
+CLIENTS = {"cli", "client", "sim", "spark", "streams"}
 # Asking for what this version cannot do stops the start: that is the effect of these.
 ENFORCED_BY_RULES = {
     "authorizer.class.name",

@@ -28,7 +28,7 @@ def test_without_overrides_a_topic_has_the_declared_defaults() -> None:
 
 def test_every_documented_topic_key_reaches_the_log() -> None:
     attributes = {field.name.replace("_", ".") for field in dataclasses.fields(LogConfig)}
-    missing = {name for name, key in TOPIC_KEYS.items() if not key.internal} - attributes
+    missing = {name for name, key in TOPIC_KEYS.items() if key.effective and not key.internal} - attributes
     assert missing == {"cleanup.policy"}
 
 
@@ -57,6 +57,14 @@ def test_tests_may_have_tiny_segments() -> None:
         ({"retention.ms": "-2"}, "retention.ms=-2: must be at least -1"),
         ({"segment.bytes": "1"}, "segment.bytes=1: must be at least 1048576"),
         ({"retension.ms": "1"}, "retension.ms: is not a topic setting; did you mean retention.ms?"),
+        (
+            {"leader.replication.throttled.replicas": "0:1,two"},
+            "leader.replication.throttled.replicas=0:1,two: must be `*` or a list of partition:broker",
+        ),
+        ({"follower.replication.throttled.replicas": "*,0:1"}, "must be `*` or a list"),
+        ({"local.retention.ms": "-3"}, "local.retention.ms=-3: must be at least -2"),
+        ({"remote.log.copy.disable": "yes"}, "must be true or false"),
+        ({"remote.storage.enable": "true"}, "remote.storage.enable=true: this cluster has no remote storage"),
         ({"log.retention.ms": "1"}, "log.retention.ms: is not a topic setting"),
         (
             {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"},
@@ -79,6 +87,28 @@ def test_a_lag_that_conflicts_with_the_brokers_is_refused_with_the_remedy() -> N
         "default; set both on the topic"
     )
     validate_topic(broker, {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "6"})
+
+
+@pytest.mark.parametrize("replicas", ["", "*", "0:1", "0:1,1:1", "0:1, 0:1", "0:1,"])
+def test_throttled_replicas_are_taken_as_kafka_takes_them(replicas: str) -> None:
+    name = "leader.replication.throttled.replicas"
+    validate_topic(DEFAULTS, {name: replicas})
+    [entry] = describe_topic(DEFAULTS, {name: replicas}, [name])
+    assert (entry.value, entry.source) == (replicas.replace(" ", ""), ConfigSource.TOPIC)
+
+
+def test_remote_storage_in_force_is_told_and_left_alone() -> None:
+    stored = {"remote.storage.enable": "true", "local.retention.ms": "5"}
+    assert resolve_topic(DEFAULTS, stored) == LogConfig()
+    assert topic_faults(DEFAULTS, stored) == [
+        "remote.storage.enable=true: this cluster has no remote storage; keep records with retention.ms; "
+        "it is kept and has no effect"
+    ]
+    validate_topic(DEFAULTS, {**stored, "flush.ms": "5"}, changed={"flush.ms"})
+    described = {entry.name: entry.value for entry in describe_topic(DEFAULTS, stored)}
+    assert described["remote.storage.enable"] == "true"
+    assert described["remote.log.copy.disable"] == "false"
+    assert described["local.retention.bytes"] == "-2"
 
 
 def test_only_what_changes_must_be_known() -> None:
