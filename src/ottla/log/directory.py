@@ -10,7 +10,9 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable
+from typing import NamedTuple
 
+from ottla.config import LogConfig
 from ottla.log.log import PartitionLog
 from ottla.log.names import LOCK_FILE
 from ottla.log.types import TopicPartition
@@ -37,12 +39,21 @@ _FAULTS = frozenset(
 _SAID_AGAIN_SECONDS = 30.0
 
 
+class Unopened(NamedTuple):
+    """A log that could not be opened at start, and what has to be remembered of it until it can be."""
+
+    open: Callable[[LogConfig], PartitionLog]
+    recovery_point: int
+    start_offset: int | None
+
+
 class LogDir:
     def __init__(self, runtime: Runtime, path: str, lock: Lock, on_failure: Callable[[LogDir], None]) -> None:
         self.path = path
         self.lock = lock
         self.clean = False
         self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.unopened: dict[TopicPartition, Unopened] = {}
         self.coming = 0
         """Logs that are being made here."""
         self.written: dict[str, dict[TopicPartition, int]] = {}

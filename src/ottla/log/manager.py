@@ -8,12 +8,13 @@ import errno
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from uuid import UUID
 
 from ottla.config import BrokerConfig, LogConfig
 from ottla.log.checkpoints import read_offsets, write_offsets
 from ottla.log.cleaner import HighWatermark, LogCleaner
-from ottla.log.directory import LogDir
+from ottla.log.directory import LogDir, Unopened
 from ottla.log.log import PartitionLog
 from ottla.log.names import (
     CLEAN_SHUTDOWN_FILE,
@@ -108,15 +109,23 @@ class LogManager:
         found = TopicPartition(topic, partition)
         if found in self._logs:
             raise ValueError(f"{found} exists in {self._logs[found].dir}")
-        directory = self.dir_for_new()
+        directory = self.dir_for(found)
         try:
             return self.add(directory, self.make(directory, found, topic_id, config))
         finally:
             directory.coming -= 1
 
-    def dir_for_new(self) -> LogDir:
-        """The one that has the fewest. It counts as `coming` there, until whoever asked takes it back."""
+    def dir_for(self, partition: TopicPartition) -> LogDir:
+        """The one that has its files, else the one that has the fewest logs.
+
+        It counts as `coming` there, until whoever asked takes it back.
+        """
         usable = [directory for directory in self._dirs if directory.failure is None]
+        for directory in self._dirs:
+            if partition in directory.unopened:
+                if directory.failure is not None:
+                    raise StorageError(f"{directory.path} is out of use: {directory.failure}")
+                usable = [directory]
         if not usable:
             raise StorageError("all data directories are out of use; check the disks, restart the broker")
         chosen = min(usable, key=lambda candidate: len(candidate.logs) + candidate.coming)
@@ -126,7 +135,17 @@ class LogManager:
     def make(
         self, directory: LogDir, partition: TopicPartition, topic_id: UUID, config: LogConfig
     ) -> PartitionLog:
-        """Blocks. OSError: it cannot be made, or something is in its place."""
+        """Blocks. OSError: it cannot be made, or something is in its place.
+
+        Where a log could not be opened at start, this is another try.
+        """
+        unopened = directory.unopened.get(partition)
+        if unopened is not None:
+            found = unopened.open(config)
+            if found.topic_id != topic_id:
+                found.release()
+                raise _another_topics(found.dir)
+            return found
         path = f"{directory.path}/{partition}"
         is_new = not self._disk.exists(path)
         try:
@@ -149,10 +168,11 @@ class LogManager:
             raise
         if made.topic_id != topic_id:
             made.release()
-            raise FileExistsError(errno.EEXIST, "the log of another topic is in the place", path)
+            raise _another_topics(path)
         return made
 
     def add(self, directory: LogDir, partition_log: PartitionLog) -> PartitionLog:
+        directory.unopened.pop(partition_log.topic_partition, None)
         directory.logs[partition_log.topic_partition] = partition_log
         self._logs[partition_log.topic_partition] = partition_log
         return partition_log
@@ -262,13 +282,15 @@ class LogManager:
             if partition in self._logs:
                 other = self._logs[partition].dir
                 raise ValueError(f"{partition} is both in {other} and {path}/{name}; remove the older one")
-            self.add(
-                directory,
-                open_log(
+            if not self._disk.is_dir(f"{path}/{name}"):
+                log.warning("%s/%s is a file, where a log would have its directory; remove it", path, name)
+                continue
+            opening = Unopened(
+                partial(
+                    open_log,
                     self._runtime,
                     f"{path}/{name}",
                     partition,
-                    config_of(partition.topic),
                     clean=directory.clean,
                     recovery_point=recovery_points.get(partition, 0),
                     start_offset=start_offsets.get(partition, 0),
@@ -276,7 +298,16 @@ class LogManager:
                     removal=self._removal,
                     on_error=directory.refused,
                 ),
+                recovery_points.get(partition, 0),
+                start_offsets.get(partition),
             )
+            try:
+                self.add(directory, opening.open(config_of(partition.topic)))
+            # Whatever is wrong with the files of one log, the others are not to blame.
+            except Exception as error:
+                if not isinstance(error, OSError):
+                    log.error("%s: %s/%s cannot be opened", partition, path, name, exc_info=error)
+                directory.unopened[partition] = opening
         if strays:
             log.warning(
                 "%s: %d directories are named *%s: logs that the cluster's metadata did not know. They are "
@@ -291,6 +322,7 @@ class LogManager:
         path = f"{directory.path}/{RECOVERY_POINTS_FILE}"
         written = read_offsets(self._disk, path)
         found = {partition: opened.checkpoint_offset for partition, opened in directory.logs.items()}
+        found |= {partition: kept.recovery_point for partition, kept in directory.unopened.items()}
         if any(offset > found.get(partition, offset) for partition, offset in written.items()):
             write_offsets(self._disk, path, found)
 
@@ -310,6 +342,9 @@ class LogManager:
                 raise failure
         if failures:
             log.error("%s: %d logs could not be closed: %s", directory.path, len(failures), failures[0])
+            return
+        if directory.unopened:
+            # Nobody knows whether these are in good order.
             return
         content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
         try:
@@ -435,13 +470,17 @@ class LogManager:
             raise refusal
 
     async def _write_checkpoints(self, directory: LogDir) -> None:
-        recovery_points = {partition: found.checkpoint_offset for partition, found in directory.logs.items()}
+        recovery_points = {partition: found.recovery_point for partition, found in directory.unopened.items()}
         start_offsets = {
             partition: found.start_offset
-            for partition, found in directory.logs.items()
-            # Otherwise the name of the first file says it.
-            if found.start_offset > found.segments[0].base_offset
+            for partition, found in directory.unopened.items()
+            if found.start_offset is not None
         }
+        for partition, opened in directory.logs.items():
+            recovery_points[partition] = opened.checkpoint_offset
+            # Otherwise the name of the first file says it.
+            if opened.start_offset > opened.segments[0].base_offset:
+                start_offsets[partition] = opened.start_offset
         readable = {partition: self._high_watermark(partition) for partition in directory.logs}
         high_watermarks = {partition: offset for partition, offset in readable.items() if offset is not None}
         for name, offsets in (
@@ -461,3 +500,7 @@ class LogManager:
         idle_since_ms = self._runtime.clock.now_ms() - self.config.integer("producer.id.expiration.ms")
         for partition_log in self._logs.values():
             partition_log.producers.expire(idle_since_ms)
+
+
+def _another_topics(path: str) -> FileExistsError:
+    return FileExistsError(errno.EEXIST, "the log of another topic is in the place", path)

@@ -59,7 +59,7 @@ class Removal:
 class _Made(NamedTuple):
     creation: Creation
     directory: LogDir
-    outcome: PartitionLog | OSError
+    outcome: PartitionLog | Exception
 
 
 Work: TypeAlias = Creation | Removal
@@ -153,7 +153,7 @@ class LogWork:
                 steps.append(work)
             elif self._wanted.get(work.partition) is work:
                 try:
-                    steps.append((work, self._logs.dir_for_new()))
+                    steps.append((work, self._logs.dir_for(work.partition)))
                 except StorageError as error:
                     self._creation_failed(work, error.message)
         # Not left behind when cancelled: files that were made must not be made again beside them.
@@ -182,7 +182,8 @@ class LogWork:
             creation, directory = step
             try:
                 made = self._logs.make(directory, creation.partition, creation.topic_id, creation.config)
-            except OSError as error:
+            # Files that are there already, and damaged, can raise anything.
+            except Exception as error:
                 done.append(_Made(creation, directory, error))
             else:
                 done.append(_Made(creation, directory, made))
@@ -192,13 +193,14 @@ class LogWork:
         creation, directory, outcome = done
         directory.coming -= 1
         is_wanted = self._wanted.get(creation.partition) is creation
-        if isinstance(outcome, OSError):
-            doing = f"making the log of {creation.partition}"
-            directory.refused(outcome, doing)
+        if isinstance(outcome, Exception):
+            doing = f"making or opening the log of {creation.partition}"
+            reason = f"{outcome!r}"
+            if isinstance(outcome, OSError):
+                directory.refused(outcome, doing)
+                reason = outcome.strerror or str(outcome)
             if is_wanted:
-                self._creation_failed(
-                    creation, f"{outcome.strerror or outcome} while {doing}", directory.path
-                )
+                self._creation_failed(creation, f"{reason} while {doing}", directory.path)
             return
         if directory.failure is not None:
             outcome.release()

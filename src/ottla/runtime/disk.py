@@ -75,6 +75,8 @@ class Disk(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
+    def is_dir(self, path: str) -> bool: ...
+
     def list_dir(self, path: str) -> list[str]:
         """Sorted, so that nothing depends on the file system's order."""
         ...
@@ -223,6 +225,9 @@ class PosixDisk:
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
 
     def list_dir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))

@@ -295,6 +295,13 @@ class SimDisk:
         except NotADirectoryError:
             return False
 
+    def is_dir(self, path: str) -> bool:
+        self.begin("read", path)
+        try:
+            return isinstance(self._lookup(path), Directory)
+        except NotADirectoryError:
+            return False
+
     def list_dir(self, path: str) -> list[str]:
         self.begin("read", path)
         return sorted(self._directory(path).entries)

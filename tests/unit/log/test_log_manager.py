@@ -314,3 +314,41 @@ def test_deleted_topics_leave_the_disk_after_their_delay(seconds: float, there: 
         assert any(name.endswith("-delete") for name in disk.list_dir("/disk1")) == there
 
     run_for(seconds, {}, script, check)
+
+
+def test_a_log_that_cannot_be_opened_costs_nobody_else_and_is_tried_again() -> None:
+    broker = Broker("/disk1")
+    manager = broker.start()
+    orders = create(manager, "orders")
+    fill(orders, 10)
+    orders.delete_records_before(4)
+    fill(create(manager, "payments"), 5)
+    broker.stop(manager)
+    segment = "/disk1/orders-0/00000000000000000000.log"
+    hidden = broker.disk.read_file(segment)
+    broker.disk.remove(segment)
+    broker.disk.make_dirs(segment)
+    manager = broker.start()
+    assert manager.get(ORDERS) is None
+    assert manager.get(TopicPartition("payments", 0)) is not None
+    broker.stop(manager)
+    # Nobody looked at it, so the next start must.
+    assert not broker.disk.exists("/disk1/.kafka_cleanshutdown")
+    manager = broker.start()
+    broker.disk.remove_tree(segment)
+    broker.disk.replace_file(segment, hidden)
+    opened = create(manager, "orders")
+    assert (opened.start_offset, opened.next_offset) == (4, 10)
+    broker.stop(manager)
+    assert broker.disk.exists("/disk1/.kafka_cleanshutdown")
+
+
+def test_a_file_where_a_log_would_be_does_not_keep_the_broker_from_starting() -> None:
+    broker = Broker("/disk1")
+    broker.disk.make_dirs("/disk1")
+    broker.disk.replace_file("/disk1/orders-0", b"notes")
+    manager = broker.start()
+    with pytest.raises(FileExistsError):
+        create(manager, "orders")
+    broker.disk.remove("/disk1/orders-0")
+    create(manager, "orders")
