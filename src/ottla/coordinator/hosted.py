@@ -86,6 +86,8 @@ class HostedShard(Generic[S]):
         """Until it succeeds: what is in the way may be a log that is still being created, or a disk that
         somebody is about to mend."""
         delay_seconds = _FIRST_RETRY_SECONDS
+        # The first client of a new broker is waiting for it: no time to lose between two tries.
+        await self._log.wait_made()
         if self._failures > 1:
             await asyncio.sleep(min(self._failures * _FIRST_RETRY_SECONDS, _RETRY_SECONDS_MAX))
         while not self._is_closed:

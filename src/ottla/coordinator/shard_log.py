@@ -86,6 +86,10 @@ class ShardLog(Protocol):
         """
         ...
 
+    async def wait_made(self) -> None:
+        """Until the logs of the topic are there, or could not be made."""
+        ...
+
     def start_offset(self, partition: int) -> int: ...
 
     def end_offset(self, partition: int) -> int:
@@ -138,6 +142,9 @@ class ReplicatedShardLog:
 
     def find_whole_batch(self, partition: int, offset: int) -> Iterator[int | None]:
         return find_whole_batch(self._replicas.partition(self._topic, partition).log, offset)
+
+    async def wait_made(self) -> None:
+        await self._replicas.wait_made([self._topic])
 
     def start_offset(self, partition: int) -> int:
         return self._replicas.partition(self._topic, partition).log_start_offset

@@ -107,6 +107,8 @@ class CountingLog:
         yield None
         yield next(end for end in self.ends[partition] if offset < end)
 
+    async def wait_made(self) -> None: ...
+
     def start_offset(self, partition: int) -> int:
         return 0
 

@@ -83,6 +83,8 @@ class UnreadableLog(CountingLog):
         super().__init__()
         self.reason: Exception | None = reason
 
+    async def wait_made(self) -> None: ...
+
     def start_offset(self, partition: int) -> int:
         if self.reason is not None:
             raise self.reason
