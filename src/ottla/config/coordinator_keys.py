@@ -103,6 +103,22 @@ COORDINATOR_KEYS = (
         minimum=1,
     ),
     ConfigKey(
+        "ottla.group.max.bytes",
+        ConfigType.LONG,
+        64 * 1024 * 1024,
+        "Most that the members of one group, classic or consumer, may make the broker keep: their "
+        "subscriptions and other metadata, names and assignments, while they wait for a rebalance as well as "
+        "after it. Who would exceed it is refused with GROUP_MAX_SIZE_REACHED.",
+        minimum=1,
+    ),
+    ConfigKey(
+        "ottla.groups.max.bytes",
+        ConfigType.LONG,
+        512 * 1024 * 1024,
+        "The same for the members of all groups that a broker coordinates, together.",
+        minimum=1,
+    ),
+    ConfigKey(
         "group.consumer.session.timeout.ms",
         ConfigType.INT,
         45_000,

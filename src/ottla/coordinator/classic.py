@@ -21,6 +21,7 @@ from ottla.coordinator.commands import (
 )
 from ottla.coordinator.groups import Groups
 from ottla.coordinator.journal import Journal, Ticket
+from ottla.coordinator.memory import GroupMemory
 from ottla.coordinator.records import GroupMetadataKey
 from ottla.coordinator.settings import GroupSettings
 from ottla.coordinator.timers import Timer, Timers
@@ -36,7 +37,15 @@ SYNC = "classic-sync"
 class ClassicRebalance:
     """What joining, syncing, leaving and time-outs share: starting, completing and abandoning a rebalance."""
 
-    def __init__(self, groups: Groups, journal: Journal, timers: Timers, settings: GroupSettings) -> None:
+    def __init__(
+        self,
+        groups: Groups,
+        journal: Journal,
+        timers: Timers,
+        settings: GroupSettings,
+        memory: GroupMemory,
+    ) -> None:
+        self.memory = memory
         self.groups = groups
         self.journal = journal
         self.timers = timers
@@ -71,8 +80,8 @@ class ClassicRebalance:
 
     def prepare(self, group: ClassicGroup, reason: str) -> None:
         if group.state is State.COMPLETING:
+            group.assign({})
             for member in group.members.values():
-                member.assignment = b""
                 if self.answer_sync(member, SyncReply(ErrorCode.rebalance_in_progress)):
                     self.extend_session(group, member)
         group.pending_syncs.clear()
@@ -179,11 +188,14 @@ class ClassicProtocol:
             case State.PREPARING:
                 self._journal.reply(ticket, SyncReply(ErrorCode.rebalance_in_progress))
             case State.COMPLETING:
+                assignments = dict(request.assignments) if group.leader_id == member.member_id else None
+                if assignments is not None:
+                    self._check_room(group, assignments)
                 self._rebalance.answer_sync(member, SyncReply(ErrorCode.rebalance_in_progress))
                 member.sync_ticket = ticket
                 self._synced(group, member)
-                if group.leader_id == member.member_id:
-                    self._assign(group, dict(request.assignments))
+                if assignments is not None:
+                    self._assign(group, assignments)
             case State.STABLE:
                 self._synced(group, member)
                 self._journal.reply(ticket, _assigned(group, member))
@@ -195,9 +207,15 @@ class ClassicProtocol:
         if not group.pending_syncs:
             self._timers.cancel(Timer(SYNC, group.group_id))
 
+    def _check_room(self, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
+        more_bytes = sum(
+            len(assignments.get(member.member_id, b"")) - len(member.assignment)
+            for member in group.members.values()
+        )
+        self._rebalance.memory.check(group.group_id, group.size_bytes, more_bytes, self._journal.now)
+
     def _assign(self, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
-        for member in group.members.values():
-            member.assignment = assignments.get(member.member_id, b"")
+        group.assign(assignments)
         group.transition_to(State.STABLE, self._journal.now.wall_ms)
         self._rebalance.store(group)
         for member in group.members.values():

@@ -10,13 +10,14 @@ a restart finds the generation before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from ottla.coordinator.commands import Protocols
 from ottla.coordinator.embedded import PROTOCOL_TYPE, MalformedProtocol, subscribed_topics
 from ottla.coordinator.journal import Ticket
+from ottla.coordinator.memory import MEMBER_BYTES, NAME_BYTES
 from ottla.coordinator.records import GroupMetadataValue, MemberMetadata
 from ottla.wire.errors import FencedInstanceId, UnknownMemberId
 
@@ -37,6 +38,8 @@ _BEFORE: dict[State, tuple[State, ...]] = {
     State.STABLE: (State.COMPLETING,),
 }
 NO_TIMESTAMP = -1
+_NAMES_OF_ALL_MAX = 500_000
+"""Reading more would hold up everybody; such a group counts as subscribed to everything."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +56,14 @@ class ClassicMember:
     """Has not been told its member id yet, so it cannot heartbeat while its JoinGroup is parked."""
     join_ticket: Ticket | None = None
     sync_ticket: Ticket | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """What it makes the broker keep."""
+        size = MEMBER_BYTES + len(self.member_id) + len(self.client_id) + len(self.instance_id or "")
+        for name, metadata in self.protocols:
+            size += NAME_BYTES + len(name) + len(metadata)
+        return size + len(self.assignment)
 
     def metadata(self, protocol: str) -> bytes:
         for name, metadata in self.protocols:
@@ -80,6 +91,7 @@ class ClassicGroup:
         "previous_state",
         "protocol_name",
         "protocol_type",
+        "size_bytes",
         "state",
         "state_timestamp_ms",
         "static_members",
@@ -95,6 +107,8 @@ class ClassicGroup:
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.leader_id: str | None = None
+        self.size_bytes = 0
+        """What members and pending ones make the broker keep."""
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
         self.pending_joins: dict[str, None] = {}
@@ -146,15 +160,45 @@ class ClassicGroup:
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         self.members[member.member_id] = member
-        self.pending_joins.pop(member.member_id, None)
+        self.size_bytes += member.size_bytes
+        self._end_pending(member.member_id)
+
+    def expect(self, member_id: str) -> None:
+        """Its owner has been told this id and comes back with it."""
+        self.pending_joins[member_id] = None
+        self.size_bytes += pending_bytes(member_id)
+
+    def _end_pending(self, member_id: str) -> None:
+        if member_id in self.pending_joins:
+            del self.pending_joins[member_id]
+            self.size_bytes -= pending_bytes(member_id)
+
+    def renew(
+        self, member: ClassicMember, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int
+    ) -> None:
+        """A member that joins again says anew what it wants."""
+        self.size_bytes -= member.size_bytes
+        member.protocols = protocols
+        self.size_bytes += member.size_bytes
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+
+    def assign(self, assignments: Mapping[str, bytes]) -> None:
+        """Members that are not mentioned get nothing."""
+        for member in self.members.values():
+            assignment = assignments.get(member.member_id, b"")
+            self.size_bytes += len(assignment) - len(member.assignment)
+            member.assignment = assignment
 
     def remove(self, member_id: str) -> None:
         member = self.members.pop(member_id, None)
+        if member is not None:
+            self.size_bytes -= member.size_bytes
         if member is not None and member.instance_id is not None:
             self.static_members.pop(member.instance_id, None)
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.members), None)
-        self.pending_joins.pop(member_id, None)
+        self._end_pending(member_id)
         self.pending_syncs.pop(member_id, None)
 
     def replace_static(self, old: ClassicMember, new: ClassicMember) -> None:
@@ -162,6 +206,7 @@ class ClassicGroup:
         assert new.instance_id is not None
         del self.members[old.member_id]
         self.members[new.member_id] = new
+        self.size_bytes += new.size_bytes - old.size_bytes
         self.static_members[new.instance_id] = new.member_id
         if self.leader_id == old.member_id:
             self.leader_id = new.member_id
@@ -240,10 +285,18 @@ class ClassicGroup:
             return None
         if self.members and self.protocol_name is None:
             return None
+        protocol = self.protocol_name or ""
+        # Most members of a group say the same.
+        distinct = dict.fromkeys(member.metadata(protocol) for member in self.members.values())
         topics: set[str] = set()
+        named = 0
         try:
-            for member in self.members.values():
-                topics.update(subscribed_topics(member.metadata(self.protocol_name or "")))
+            for metadata in distinct:
+                names = subscribed_topics(metadata)
+                named += len(names)
+                if named > _NAMES_OF_ALL_MAX:
+                    return None
+                topics.update(names)
         except MalformedProtocol:
             return None
         return frozenset(topics)
@@ -266,6 +319,7 @@ class ClassicGroup:
         group.static_members = {
             m.instance_id: m.member_id for m in group.members.values() if m.instance_id is not None
         }
+        group.size_bytes = sum(m.size_bytes for m in group.members.values())
         group.state = State.STABLE if group.members else State.EMPTY
         group.generation = value.generation
         group.protocol_type = value.protocol_type or None
@@ -273,6 +327,10 @@ class ClassicGroup:
         group.leader_id = value.leader
         group.subscribed_topics = group._subscribed_topics()
         return group
+
+
+def pending_bytes(member_id: str) -> int:
+    return MEMBER_BYTES + len(member_id)
 
 
 def _member_record(member: ClassicMember, protocol: str) -> MemberMetadata:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.coordinator.classic import SESSION, ClassicRebalance
-from ottla.coordinator.classic_group import ClassicGroup, ClassicMember, State
+from ottla.coordinator.classic_group import ClassicGroup, ClassicMember, State, pending_bytes
 from ottla.coordinator.commands import UNKNOWN_MEMBER, JoinReply, JoinRequest, SyncReply
 from ottla.coordinator.journal import Ticket
 from ottla.coordinator.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
 from ottla.coordinator.timers import Timer
 from ottla.wire.errors import (
     ErrorCode,
+    GroupMaxSizeReached,
     InconsistentGroupProtocol,
     UnknownMemberId,
 )
@@ -30,11 +31,20 @@ class ClassicJoin:
             raise UnknownMemberId(f"there is no group {request.group_id}; join without a member id")
         group = ClassicGroup(request.group_id, self._journal.now.wall_ms)
         _check_protocols(group, request)
+        self._check_memory(group, request)
         return group
 
     def join(self, group: ClassicGroup, request: JoinRequest, ticket: Ticket) -> None:
         _check_protocols(group, request)
         if self._is_full(group, request):
+            self._reject(group, request.member_id, ticket)
+            return
+        try:
+            self._check_memory(group, request)
+        except GroupMaxSizeReached:
+            if request.member_id in group.members:
+                # It has its place, and may keep it with what it said before.
+                raise
             self._reject(group, request.member_id, ticket)
             return
         if group.group_id not in self._rebalance.groups.by_id:
@@ -57,11 +67,23 @@ class ClassicJoin:
             return (member is None or member.join_ticket is None) and group.joined_count >= size_max
         return member is None and len(group.members) >= size_max
 
+    def _check_memory(self, group: ClassicGroup, request: JoinRequest) -> None:
+        current_id = group.static_members.get(request.instance_id or "", request.member_id)
+        current = group.members.get(current_id)
+        member = _member(request, request.member_id)
+        more_bytes = member.size_bytes
+        if current is not None:
+            # Until it is replaced, its assignment stays.
+            more_bytes -= current.size_bytes - len(current.assignment)
+        elif request.member_id in group.pending_joins:
+            more_bytes -= pending_bytes(request.member_id)
+        self._rebalance.memory.check(group.group_id, group.size_bytes, more_bytes, self._journal.now)
+
     def _reject(self, group: ClassicGroup, member_id: str, ticket: Ticket) -> None:
         member = group.members.get(member_id)
         if member is not None:
             self._rebalance.remove(group, member)
-        group.pending_joins.pop(member_id, None)
+        group.remove(member_id)
         self._journal.reply(ticket, JoinReply(ErrorCode.group_max_size_reached))
         self._rebalance.complete_join_if_all_there(group)
 
@@ -74,7 +96,7 @@ class ClassicJoin:
             else:
                 self._replace(group, group.members[current], request, member_id, ticket)
         elif request.requires_known_member_id:
-            group.pending_joins[member_id] = None
+            group.expect(member_id)
             self._timers.schedule(
                 Timer(SESSION, group.group_id, member_id),
                 self._journal.now.monotonic_ms + request.session_timeout_ms,
@@ -120,9 +142,7 @@ class ClassicJoin:
     def _update(
         self, group: ClassicGroup, member: ClassicMember, request: JoinRequest, ticket: Ticket
     ) -> None:
-        member.protocols = request.protocols
-        member.rebalance_timeout_ms = request.rebalance_timeout_ms
-        member.session_timeout_ms = request.session_timeout_ms
+        group.renew(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         self._rebalance.park_join(member, ticket)
         self._rebalance.rebalance_or_complete(
             group, f"{member.member_id} rejoins ({request.reason or 'no reason given'})"

@@ -66,6 +66,13 @@ class ClassicMembers:
         if is_unknown and request.instance_id is None and request.requires_known_member_id:
             return JoinReply(ErrorCode.member_id_required, member_id)
         existing = self._existing(group, request)
+        joining = _updated(existing or ConsumerMember(member_id), request, subscription)
+        self._rebalance.memory.check(
+            group.group_id,
+            group.size_bytes,
+            joining.size_bytes - (0 if existing is None else existing.size_bytes),
+            self._rebalance.journal.now,
+        )
         # When this replaces the last member of the new protocol, the group goes back to the old one.
         is_last_of_protocol = (
             existing is not None

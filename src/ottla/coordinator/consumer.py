@@ -58,11 +58,29 @@ class ConsumerProtocol:
         _check_regex(request.regex)
         if request.member_epoch > 0:
             group = _consumer_group(found, request.group_id)
-            return self._update(group, request, _known_member(group, request))
+            member = _known_member(group, request)
+            self._check_memory(group, request, member)
+            return self._update(group, request, member)
         check_room(found, request.member_id, request.instance_id, self._rebalance.settings.consumer_max_size)
+        returning = None
         if isinstance(found, ConsumerGroup):
             _check_released(found, request)
+            returning = found.static_member(request.instance_id) or found.members.get(request.member_id)
+        self._check_memory(found, request, returning)
         return self._join(found, request)
+
+    def _check_memory(
+        self, group: Group | None, request: ConsumerHeartbeatRequest, old: ConsumerMember | None
+    ) -> None:
+        if request.topics is None and request.regex is None:
+            return
+        member = _updated(old or ConsumerMember(request.member_id), request)
+        self._rebalance.memory.check(
+            request.group_id,
+            0 if group is None else group.size_bytes,
+            member.size_bytes - (0 if old is None else old.size_bytes),
+            self._rebalance.journal.now,
+        )
 
     def _join(self, found: Group | None, request: ConsumerHeartbeatRequest) -> ConsumerHeartbeatReply:
         member_id = request.member_id or self._new_id()

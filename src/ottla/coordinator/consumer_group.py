@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias, cast
 
 from ottla.coordinator.commands import LEAVE_EPOCH, Partitions
 from ottla.coordinator.embedded import PROTOCOL_TYPE
+from ottla.coordinator.memory import MEMBER_BYTES, NAME_BYTES, names_bytes
 from ottla.coordinator.records import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -59,6 +60,16 @@ class ConsumerMember:
     revoking: Epochs = field(default_factory=dict)
     classic: ClassicMemberMetadata | None = None
     """Set for a member that still speaks the classic protocol."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What it makes the broker keep. Its partitions are not of its making."""
+        size = MEMBER_BYTES + len(self.member_id) + len(self.client_id) + len(self.regex)
+        size += len(self.instance_id or "") + len(self.rack_id or "") + names_bytes(self.topics)
+        if self.classic is not None:
+            for protocol in self.classic.supported_protocols:
+                size += NAME_BYTES + len(protocol.name) + len(protocol.metadata)
+        return size
 
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == epoch
@@ -144,6 +155,7 @@ class ConsumerGroup:
         "regexes",
         "regexes_checked_ms",
         "regexes_checked_version",
+        "size_bytes",
         "static_members",
         "target",
     )
@@ -160,6 +172,8 @@ class ConsumerGroup:
         self.owners: dict[tuple[uuid.UUID, int], str] = {}
         """Who owns a partition or has still to give it up."""
         self.regexes: dict[str, ResolvedRegex] = {}
+        self.size_bytes = 0
+        """What members and their expressions make the broker keep."""
         self.classic_count = 0
         self.has_legacy_metadata = False
         self._topic_counts: dict[str, int] = {}
@@ -222,7 +236,16 @@ class ConsumerGroup:
                     if self.owners.get((topic_id, partition)) == old.member_id:
                         del self.owners[topic_id, partition]
 
+    def put_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
+        old = self.regexes.pop(regex, None)
+        if old is not None:
+            self.size_bytes -= names_bytes(old.topics)
+        if resolved is not None:
+            self.regexes[regex] = resolved
+            self.size_bytes += names_bytes(resolved.topics)
+
     def _count(self, member: ConsumerMember, change: int) -> None:
+        self.size_bytes += change * member.size_bytes
         for topic in member.topics:
             _add(self._topic_counts, topic, change)
         if member.regex:

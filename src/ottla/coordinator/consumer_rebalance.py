@@ -17,6 +17,7 @@ from ottla.coordinator.consumer_group import (
 )
 from ottla.coordinator.groups import Groups
 from ottla.coordinator.journal import Journal
+from ottla.coordinator.memory import GroupMemory
 from ottla.coordinator.reconciliation import Reconciliation
 from ottla.coordinator.records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -55,7 +56,9 @@ class ConsumerRebalance:
         settings: GroupSettings,
         times_of: Callable[[str], GroupTimes],
         topics: TopicsView,
+        memory: GroupMemory,
     ) -> None:
+        self.memory = memory
         self.groups = groups
         self.journal = journal
         self.timers = timers

@@ -141,11 +141,16 @@ class Conversion:
             if member.member_id not in leaving:
                 downgraded.add(_classic_member(member), PROTOCOL_TYPE)
         downgraded.settle(group.epoch)
-        for classic_member in downgraded.members.values():
-            version = subscription_version(classic_member.metadata(downgraded.protocol_name or ""))
-            classic_member.assignment = encode_assignment(
-                version, group.target_of(classic_member.member_id), self._consumer.topics
-            )
+        downgraded.assign(
+            {
+                member.member_id: encode_assignment(
+                    subscription_version(member.metadata(downgraded.protocol_name or "")),
+                    group.target_of(member.member_id),
+                    self._consumer.topics,
+                )
+                for member in downgraded.members.values()
+            }
+        )
         return downgraded
 
 

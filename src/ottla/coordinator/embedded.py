@@ -23,6 +23,8 @@ _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _NEWEST_VERSION = 3
 _FIRST_WITH_OWNED = 1
+NAMES_MAX = 100_000
+"""Of topics that one member names: reading more would hold up everybody."""
 _NO_USER_DATA = _I32.pack(-1)
 
 
@@ -119,7 +121,10 @@ class _Reader:
             raise MalformedProtocol(f"consumer protocol text is not UTF-8: {error}") from error
 
     def strings(self) -> tuple[str, ...]:
-        return tuple(self.nullable_string() or "" for _ in range(self._count(_I16.size)))
+        count = self._count(_I16.size)
+        if count > NAMES_MAX:
+            raise MalformedProtocol(f"{count} topics are named; at most {NAMES_MAX} can be")
+        return tuple(self.nullable_string() or "" for _ in range(count))
 
     def partitions(self) -> dict[str, tuple[int, ...]]:
         result = {}

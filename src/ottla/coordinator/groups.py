@@ -55,6 +55,11 @@ class Groups:
             raise GroupIdNotFound(f"there is no group {group_id}")
         return group
 
+    @property
+    def size_bytes(self) -> int:
+        """What members make the broker keep; found by looking at every group."""
+        return sum(group.size_bytes for group in self.by_id.values())
+
     def has_offsets(self, group_id: str) -> bool:
         return group_id in self.offsets or self.pending.has_group(group_id)
 
@@ -158,12 +163,12 @@ class Groups:
                     group.target[key.member] = target_from_record(target)
             case ConsumerGroupRegularExpressionKey():
                 resolved = _expect(value, ConsumerGroupRegularExpressionValue)
-                if resolved is None:
-                    group.regexes.pop(key.regex, None)
-                else:
-                    group.regexes[key.regex] = ResolvedRegex(
-                        frozenset(resolved.topics), resolved.version, resolved.timestamp
-                    )
+                group.put_regex(
+                    key.regex,
+                    None
+                    if resolved is None
+                    else ResolvedRegex(frozenset(resolved.topics), resolved.version, resolved.timestamp),
+                )
             case _:
                 raise AssertionError(f"no state for {key}")
 

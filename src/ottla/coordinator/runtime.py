@@ -24,6 +24,7 @@ from ottla.coordinator.commands import (
     SyncRequest,
 )
 from ottla.coordinator.inspection import DescribedConsumerGroup, DescribedGroup, ListedGroup, count_groups
+from ottla.coordinator.memory import GroupMemory
 from ottla.coordinator.records import decode, encode
 from ottla.coordinator.settings import GroupSettings
 from ottla.coordinator.shard import GroupShard
@@ -66,13 +67,14 @@ class GroupCoordinator:
         self._config: BrokerConfig | None = None
         self._times = settings.consumer_times
         self._image = MetadataImage()
+        memory = GroupMemory(settings, self._size_bytes)
         kind = ShardKind(
             topic=OFFSETS_TOPIC,
             noun="groups",
             remedy="look at the groups with ottla consumer-groups --describe, and set offsets that went back "
             "with --reset-offsets",
             log=offsets_log,
-            new=lambda: GroupShard(settings, self._image, self._new_id, self._times_of),
+            new=lambda: GroupShard(settings, self._image, self._new_id, self._times_of, memory),
             loaded=lambda shard, now: shard.loaded(self._image, now),
             encode=encode,
             decode=decode,
@@ -106,6 +108,10 @@ class GroupCoordinator:
 
     def _new_id(self) -> str:
         return str(uuid.UUID(int=self._runtime.random.getrandbits(128), version=4))
+
+    def _size_bytes(self) -> int:
+        shards = (hosted.shard for hosted in self._shards)
+        return sum(shard.groups.size_bytes for shard in shards if shard is not None)
 
     def close(self) -> None:
         self._shards.close()
@@ -162,6 +168,7 @@ class GroupCoordinator:
 
     async def consumer_heartbeat(self, request: ConsumerHeartbeatRequest) -> ConsumerHeartbeatReply:
         _check_lengths(request.member_id, request.instance_id, request.rack_id, request.regex)
+        _check_lengths(request.client_id)
         reply: ConsumerHeartbeatReply = await self._submit(
             request.group_id, lambda shard, ticket, now: shard.consumer_heartbeat(request, ticket, now)
         )

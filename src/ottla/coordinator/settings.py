@@ -24,6 +24,8 @@ class GroupSettings:
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = _UNLIMITED
+    group_bytes_max: int = 64 * 1024 * 1024
+    groups_bytes_max: int = 512 * 1024 * 1024
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_assignment_interval_ms: int = 0
@@ -60,6 +62,8 @@ class GroupSettings:
             group_max_session_timeout_ms=config.integer("group.max.session.timeout.ms"),
             group_initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
             group_max_size=config.integer("group.max.size"),
+            group_bytes_max=config.integer("ottla.group.max.bytes"),
+            groups_bytes_max=config.integer("ottla.groups.max.bytes"),
             consumer_session_timeout_ms=config.integer("group.consumer.session.timeout.ms"),
             consumer_heartbeat_interval_ms=config.integer("group.consumer.heartbeat.interval.ms"),
             consumer_assignment_interval_ms=config.integer("group.consumer.assignment.interval.ms"),

@@ -42,6 +42,7 @@ from ottla.coordinator.inspection import (
     list_groups,
 )
 from ottla.coordinator.journal import Instant, Journal, Outcome, Ticket
+from ottla.coordinator.memory import GroupMemory
 from ottla.coordinator.offsets import Offsets
 from ottla.coordinator.records import GroupMetadataKey, Key, Value
 from ottla.coordinator.settings import GroupSettings
@@ -60,19 +61,22 @@ class GroupShard:
         topics: TopicsView,
         new_id: Callable[[], str],
         times_of: Callable[[str], GroupTimes] | None = None,
+        memory: GroupMemory | None = None,
     ) -> None:
-        """`times_of` a group, where groups have settings of their own."""
+        """`times_of` a group, where groups have settings of their own; `memory` that shards share."""
         if times_of is None:
             times_of = _same_for_all(settings.consumer_times)
         self.groups = Groups()
+        if memory is None:
+            memory = GroupMemory(settings, lambda: self.groups.size_bytes)
         self.timers = Timers()
         self._settings = settings
         self._journal = Journal(self.groups.replay)
-        self._classic = ClassicRebalance(self.groups, self._journal, self.timers, settings)
+        self._classic = ClassicRebalance(self.groups, self._journal, self.timers, settings, memory)
         self._classic_join = ClassicJoin(self._classic, new_id)
         self._classic_protocol = ClassicProtocol(self._classic)
         self._consumer = ConsumerRebalance(
-            self.groups, self._journal, self.timers, settings, times_of, topics
+            self.groups, self._journal, self.timers, settings, times_of, topics, memory
         )
         conversion = Conversion(self._classic, self._consumer)
         self._consumer_protocol = ConsumerProtocol(self._consumer, conversion, new_id)

@@ -107,14 +107,16 @@ class Dispatcher:
         """Thousands of items are read and written in a thread, which takes turns with the event loop."""
         offload = self._broker.runtime.offload
 
-        async def answer() -> list[ReadableBuffer]:
+        async def answer(frame: memoryview) -> list[ReadableBuffer]:
             request = await offload.run(_decoded, api, message, context, frame, at)
+            # An answer may be long in coming: what was asked is kept once, not twice.
+            del frame
             result = api.load()(self._broker, context, request)
             if api.is_async:
                 result = await result
             return [await offload.run(message.write, result)]
 
-        return self._later(answer(), api, context)
+        return self._later(answer(frame), api, context)
 
     def _later(
         self, answer: Coroutine[Any, Any, list[ReadableBuffer]], api: Api, context: RequestContext
