@@ -57,12 +57,17 @@ class Faults:
         await asyncio.sleep(chance.uniform(0.5, 6))
         if chance.random() < 0.3:
             await self._session.go_down(chance, chance.choice(("stop", "kill", "cut")))
-            if not await self._session.come_up(may_refuse=True):
+            # A start may wait for room.
+            room = asyncio.ensure_future(self._make_room_after(chance.uniform(0.5, 20)))
+            is_up = await self._session.come_up(may_refuse=True)
+            await room
+            if not is_up:
                 self._session.counts["fault: fill: refused to start"] += 1
-                self._session.machine.disk.make_room()
                 await self._session.come_up()
-            else:
-                await asyncio.sleep(chance.uniform(0.5, 3))
+        self._session.machine.disk.make_room()
+
+    async def _make_room_after(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
         self._session.machine.disk.make_room()
 
     async def _obstruct(self, client: SimClient, chance: random.Random) -> None:
