@@ -188,7 +188,11 @@ class LogCleaner:
                     continue
                 try:
                     dirt = dirt_of(candidate, self._cleaned.get(partition, 0), readable_offset, now_ms)
-                except BadBatch as error:
+                except OSError as error:
+                    self._hinder(candidate, error)
+                    continue
+                # A fault stays with the log it is in, whatever it is.
+                except Exception as error:
                     self._give_up(partition, error)
                     continue
                 self.counters.dirty_ratio_max = max(self.counters.dirty_ratio_max, dirt.ratio)
@@ -202,11 +206,30 @@ class LogCleaner:
     def _give_up(self, partition: TopicPartition, error: Exception) -> None:
         self.uncleanable[partition] = str(error)
         self.counters.failures += 1
-        log.error("%s is not compacted any more: %s", partition, error)
+        unforeseen = not isinstance(error, BadBatch | CorruptMessage | CorruptRecords)
+        log.error(
+            "%s is not compacted any more: %s", partition, error, exc_info=error if unforeseen else None
+        )
+
+    def _hinder(self, hindered: PartitionLog, error: OSError) -> None:
+        """A full disk, a dead worker, or a log or segment that was deleted meanwhile."""
+        partition, hindrance = hindered.topic_partition, f"{type(error).__name__} {error.errno}"
+        if self._is_here(hindered):
+            self.counters.failures += 1
+            if self._hindered.get(partition) != hindrance:
+                self._hindered[partition] = hindrance
+                log.error("%s could not be compacted and will be tried again: %s", partition, error)
 
     async def _clean_alone(self, dirt: Dirt) -> bool:
         try:
             return await self._clean(dirt)
+        except OSError as error:
+            self._hinder(dirt.log, error)
+            return False
+        except Exception as error:
+            if self._is_here(dirt.log):
+                self._give_up(dirt.log.topic_partition, error)
+            return True
         finally:
             self._in_work.discard(dirt.log.topic_partition)
 
@@ -236,15 +259,6 @@ class LogCleaner:
             if self._is_here(cleaned_log) and cleaned_log.next_offset >= end_before:
                 self._give_up(partition, error)
             return True
-        except OSError as error:
-            # A full disk, a dead worker, or a log that was deleted meanwhile. The log itself is as it was.
-            hindrance = f"{type(error).__name__} {error.errno}"
-            if self._is_here(cleaned_log):
-                self.counters.failures += 1
-                if self._hindered.get(partition) != hindrance:
-                    self._hindered[partition] = hindrance
-                    log.error("%s could not be compacted and will be tried again: %s", partition, error)
-            return False
         finally:
             try:
                 await self._runtime.offload.run(_discard, self._runtime.disk, plan)
