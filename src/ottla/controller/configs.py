@@ -22,7 +22,7 @@ from ottla.config import (
     validate_group,
     validate_topic,
 )
-from ottla.controller.command import Result, check_size
+from ottla.controller.command import Deciding, Result, check_size
 from ottla.controller.topic_names import check_name
 from ottla.metadata.image import MetadataImage, ResourceType
 from ottla.metadata.records import ConfigRecord, MetadataRecord
@@ -80,13 +80,13 @@ class ConfigOutcome(NamedTuple):
 
 def incremental_alter_configs(
     image: MetadataImage, config: BrokerConfig, resources: Sequence[ResourceChanges]
-) -> Result[list[ConfigOutcome]]:
+) -> Deciding[list[ConfigOutcome]]:
     return _alter(image, config, resources)
 
 
 def alter_configs(
     image: MetadataImage, config: BrokerConfig, resources: Sequence[ResourceConfigs]
-) -> Result[list[ConfigOutcome]]:
+) -> Deciding[list[ConfigOutcome]]:
     return _alter(image, config, resources)
 
 
@@ -110,11 +110,12 @@ def check_topic_values(
 
 def _alter(
     image: MetadataImage, config: BrokerConfig, resources: Sequence[ResourceChanges | ResourceConfigs]
-) -> Result[list[ConfigOutcome]]:
+) -> Deciding[list[ConfigOutcome]]:
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     records: list[MetadataRecord] = []
     outcomes = []
     for resource in resources:
+        yield
         key = (resource.resource_type, resource.resource_name)
         try:
             if counts[key] > 1:

@@ -1,11 +1,13 @@
 """The single writer: runs commands against the newest state, persists their records, then answers.
 
 A command sees everything accepted before it, committed or not, so two requests for the same topic in flight
-conflict as they should. Everybody else sees `image`, which only moves when records are committed.
+conflict as they should. Everybody else sees `image`, which only moves when records are committed. A command
+for a long list lets others have their turns between its items, and further commands like it wait.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,7 +16,7 @@ from typing import TypeAlias, TypeVar
 
 from ottla.config import BrokerConfig
 from ottla.controller.brokers import BrokerRegistration, register_broker
-from ottla.controller.command import RECORDS_MAX, Result
+from ottla.controller.command import RECORDS_MAX, Deciding, Result
 from ottla.controller.configs import (
     ConfigOutcome,
     ResourceChanges,
@@ -45,6 +47,7 @@ from ottla.metadata.transactions import settle
 from ottla.raft.driver import Appended, QuorumDescription, RaftDriver
 from ottla.raft.snapshots import SnapshotPolicy
 from ottla.runtime import Runtime
+from ottla.runtime.turns import run_in_turns
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +85,9 @@ class Controller:
         self._newest = self.image
         self._initial: list[MetadataRecord] = []
         """What the log must say before anything else, written with the broker's registration."""
+        self._deciding = asyncio.Lock()
+        self._cuts = 0
+        """How often what was not committed yet had to be taken back."""
 
     async def start(self) -> None:
         """Replay what is on disk and take over as leader.
@@ -117,33 +123,40 @@ class Controller:
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[TopicOutcome]:
-        config = effective_config(self._config, self._newest)
-        defaults = TopicDefaults(
-            config.integer("num.partitions"), config.integer("default.replication.factor"), config
-        )
-        result = create_topics(self._newest, topics, defaults, self._runtime.random)
-        return await self._write(result, validate_only=validate_only)
+        def deciding() -> Deciding[list[TopicOutcome]]:
+            config = effective_config(self._config, self._newest)
+            defaults = TopicDefaults(
+                config.integer("num.partitions"), config.integer("default.replication.factor"), config
+            )
+            return create_topics(self._newest, topics, defaults, self._runtime.random)
+
+        return await self._decide(deciding, validate_only=validate_only)
 
     async def delete_topics(self, topics: Sequence[TopicRef]) -> list[TopicOutcome]:
-        return await self._write(delete_topics(self._newest, topics))
+        return await self._decide(lambda: delete_topics(self._newest, topics))
 
     async def create_partitions(
         self, requests: Sequence[NewPartitions], *, validate_only: bool = False
     ) -> list[TopicOutcome]:
-        result = create_partitions(self._newest, requests, self._runtime.random)
-        return await self._write(result, validate_only=validate_only)
+        return await self._decide(
+            lambda: create_partitions(self._newest, requests, self._runtime.random),
+            validate_only=validate_only,
+        )
 
     async def incremental_alter_configs(
         self, resources: Sequence[ResourceChanges], *, validate_only: bool = False
     ) -> list[ConfigOutcome]:
-        result = incremental_alter_configs(self._newest, self._config, resources)
-        return await self._write(result, validate_only=validate_only)
+        return await self._decide(
+            lambda: incremental_alter_configs(self._newest, self._config, resources),
+            validate_only=validate_only,
+        )
 
     async def alter_configs(
         self, resources: Sequence[ResourceConfigs], *, validate_only: bool = False
     ) -> list[ConfigOutcome]:
-        result = alter_configs(self._newest, self._config, resources)
-        return await self._write(result, validate_only=validate_only)
+        return await self._decide(
+            lambda: alter_configs(self._newest, self._config, resources), validate_only=validate_only
+        )
 
     async def register_broker(self, registration: BrokerRegistration) -> int:
         """The broker's epoch. Without it nothing is served, so it waits for room on the disk."""
@@ -174,6 +187,19 @@ class Controller:
     async def close(self) -> None:
         await self._raft.close()
 
+    async def _decide(self, deciding: Callable[[], Deciding[T]], *, validate_only: bool = False) -> T:
+        # What a command for topics or configs has looked at must not change before its records are in.
+        async with self._deciding:
+            while True:
+                cuts = self._cuts
+                result = await run_in_turns(deciding())
+                if cuts == self._cuts:
+                    break
+            appended = self._append(result.records) if result.records and not validate_only else None
+        if appended is not None:
+            await appended.committed
+        return result.response
+
     async def _write(self, result: Result[T], *, validate_only: bool = False) -> T:
         if result.records and not validate_only:
             await self._append(result.records).committed
@@ -191,6 +217,7 @@ class Controller:
     def _cut(self) -> None:
         self._pending.clear()
         self._newest = self.image
+        self._cuts += 1
 
     def _committed(self, high_watermark: int) -> None:
         while self._pending and self._pending[0].after.offset < high_watermark:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla.config import BrokerConfig
-from ottla.controller.command import RECORDS_MAX, Result, check_size
+from ottla.controller.command import RECORDS_MAX, Deciding, Result, check_size
 from ottla.controller.configs import check_topic_values
 from ottla.controller.partitions import assigned_partitions, placed_partitions
 from ottla.controller.topic_names import (
@@ -86,7 +86,7 @@ class NewPartitions(NamedTuple):
 
 def create_topics(
     image: MetadataImage, topics: Sequence[NewTopic], defaults: TopicDefaults, random: Random
-) -> Result[list[TopicOutcome]]:
+) -> Deciding[list[TopicOutcome]]:
     try:
         _check_partition_total(topics, defaults)
     except PolicyViolation as error:
@@ -96,6 +96,7 @@ def create_topics(
     records: list[MetadataRecord] = []
     outcomes = []
     for topic in topics:
+        yield
         try:
             if counts[topic.name] > 1:
                 raise InvalidRequest("Duplicate topic name.")
@@ -115,12 +116,13 @@ def create_topics(
     return Result(records, outcomes)
 
 
-def delete_topics(image: MetadataImage, topics: Sequence[TopicRef]) -> Result[list[TopicOutcome]]:
+def delete_topics(image: MetadataImage, topics: Sequence[TopicRef]) -> Deciding[list[TopicOutcome]]:
     counts = Counter(topics)
     requested_ids = {topic.topic_id for topic in topics if topic.topic_id is not None}
     records: list[MetadataRecord] = []
     outcomes = []
     for topic in topics:
+        yield
         try:
             name, topic_id = _find_for_deletion(image, topic, counts, requested_ids)
         except KafkaError as error:
@@ -133,11 +135,12 @@ def delete_topics(image: MetadataImage, topics: Sequence[TopicRef]) -> Result[li
 
 def create_partitions(
     image: MetadataImage, requests: Sequence[NewPartitions], random: Random
-) -> Result[list[TopicOutcome]]:
+) -> Deciding[list[TopicOutcome]]:
     counts = Counter(request.topic for request in requests)
     records: list[MetadataRecord] = []
     outcomes = []
     for request in requests:
+        yield
         try:
             if counts[request.topic] > 1:
                 raise InvalidRequest("Duplicate topic name.")

@@ -12,6 +12,8 @@ ListConfigResources: v0 client metrics only (there are none) · v1 every resourc
 
 from __future__ import annotations
 
+from collections import Counter
+
 from kio.schema.alter_configs.v2.request import AlterConfigsRequest
 from kio.schema.alter_configs.v2.response import AlterConfigsResourceResponse, AlterConfigsResponse
 from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
@@ -42,8 +44,8 @@ from ottla.handlers.nodes import nodes_on
 from ottla.handlers.outcome import error_code, error_message
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
-from ottla.handlers.turns import in_turns
 from ottla.metadata.image import ResourceType
+from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidRequest, KafkaError, UnknownTopicOrPartition
 
@@ -137,24 +139,22 @@ async def alter_configs(
             resource.resource_name,
             tuple((config.name, config.value) for config in resource.configs),
         )
-        for resource in request.resources
+        async for resource in in_turns(request.resources)
     ]
     try:
         outcomes = await broker.controller.alter_configs(resources, validate_only=request.validate_only)
     except KafkaError as error:
         outcomes = [ConfigOutcome(r.resource_type, r.resource_name, error) for r in resources]
-    return AlterConfigsResponse(
-        throttle_time=NOT_THROTTLED,
-        responses=tuple(
-            AlterConfigsResourceResponse(
-                error_code=error_code(outcome.error),
-                error_message=error_message(outcome.error),
-                resource_type=i8(outcome.resource_type),
-                resource_name=outcome.resource_name,
-            )
-            for outcome in outcomes
-        ),
-    )
+    responses = [
+        AlterConfigsResourceResponse(
+            error_code=error_code(outcome.error),
+            error_message=error_message(outcome.error),
+            resource_type=i8(outcome.resource_type),
+            resource_name=outcome.resource_name,
+        )
+        async for outcome in in_turns(outcomes)
+    ]
+    return AlterConfigsResponse(throttle_time=NOT_THROTTLED, responses=tuple(responses))
 
 
 @handles(ApiKey.INCREMENTAL_ALTER_CONFIGS)
@@ -167,7 +167,7 @@ async def incremental_alter_configs(
             resource.resource_name,
             tuple(ConfigChange(c.name, c.config_operation, c.value) for c in resource.configs),
         )
-        for resource in request.resources
+        async for resource in in_turns(request.resources)
     ]
     # Levels of loggers are this process's alone, and are stored nowhere.
     stored = [resource for resource in resources if resource.resource_type != ResourceType.BROKER_LOGGER]
@@ -178,32 +178,34 @@ async def incremental_alter_configs(
     except KafkaError as error:
         outcomes = [ConfigOutcome(r.resource_type, r.resource_name, error) for r in stored]
     found = iter(outcomes)
-    outcomes = [
-        _alter_loggers(broker, resource, resources, validate_only=request.validate_only)
-        if resource.resource_type == ResourceType.BROKER_LOGGER
-        else next(found)
-        for resource in resources
-    ]
-    return incremental.IncrementalAlterConfigsResponse(
-        throttle_time=NOT_THROTTLED,
-        responses=tuple(
+    times_named = Counter(resource[:2] for resource in resources)
+    responses = []
+    async for resource in in_turns(resources):
+        if resource.resource_type == ResourceType.BROKER_LOGGER:
+            outcome = _alter_loggers(
+                broker, resource, times_named[resource[:2]], validate_only=request.validate_only
+            )
+        else:
+            outcome = next(found)
+        responses.append(
             incremental.AlterConfigsResourceResponse(
                 error_code=error_code(outcome.error),
                 error_message=error_message(outcome.error),
                 resource_type=i8(outcome.resource_type),
                 resource_name=outcome.resource_name,
             )
-            for outcome in outcomes
-        ),
+        )
+    return incremental.IncrementalAlterConfigsResponse(
+        throttle_time=NOT_THROTTLED, responses=tuple(responses)
     )
 
 
 def _alter_loggers(
-    broker: Broker, resource: ResourceChanges, asked: list[ResourceChanges], *, validate_only: bool
+    broker: Broker, resource: ResourceChanges, times_named: int, *, validate_only: bool
 ) -> ConfigOutcome:
     error: KafkaError | None = None
     try:
-        if sum(other[:2] == resource[:2] for other in asked) > 1:
+        if times_named > 1:
             raise InvalidRequest("Each resource must appear at most once.")
         check_changes(resource)
         check_node(resource.resource_name, broker.node_id)

@@ -29,6 +29,7 @@ from ottla.handlers.outcome import error_message
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.image import MetadataImage
+from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -127,7 +128,7 @@ async def consumer_group_describe(
 
     return ConsumerGroupDescribeResponse(
         throttle_time=NOT_THROTTLED,
-        groups=tuple([await describe(group_id) for group_id in request.group_ids]),
+        groups=tuple([await describe(group_id) async for group_id in in_turns(request.group_ids)]),
     )
 
 

@@ -21,6 +21,7 @@ from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.image import TopicImage
 from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import (
     CoordinatorNotAvailable,
@@ -63,9 +64,8 @@ async def find_coordinator(
 ) -> Coordinator | Coordinators:
     if context.version < FIRST_WITH_MANY_KEYS:
         return await _find(broker, context, getattr(request, "key_type", _KeyType.GROUP), request.key)
-    return Coordinators(
-        tuple([await _find(broker, context, request.key_type, key) for key in request.coordinator_keys])
-    )
+    keys = in_turns(request.coordinator_keys)
+    return Coordinators(tuple([await _find(broker, context, request.key_type, key) async for key in keys]))
 
 
 async def _find(broker: Broker, context: RequestContext, key_type: int, key: str) -> Coordinator:

@@ -21,6 +21,7 @@ from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.internal_topics import INTERNAL_TOPICS
+from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidTopic, KafkaError, OffsetOutOfRange, PolicyViolation
 
@@ -29,18 +30,14 @@ NO_LOW_WATERMARK = i64(-1)
 
 
 @handles(ApiKey.DELETE_RECORDS)
-def delete_records(
+async def delete_records(
     broker: Broker, context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        throttle_time=NOT_THROTTLED,
-        topics=tuple(
-            DeleteRecordsTopicResult(
-                name=topic.name, partitions=tuple(_delete(broker, topic.name, p) for p in topic.partitions)
-            )
-            for topic in request.topics
-        ),
-    )
+    topics = []
+    async for topic in in_turns(request.topics):
+        partitions = [_delete(broker, topic.name, asked) async for asked in in_turns(topic.partitions)]
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=tuple(partitions)))
+    return DeleteRecordsResponse(throttle_time=NOT_THROTTLED, topics=tuple(topics))
 
 
 def _delete(broker: Broker, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:

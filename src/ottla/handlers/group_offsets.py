@@ -28,6 +28,7 @@ from ottla.coordinator.offset_records import OffsetCommitValue
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.runtime.turns import in_turns, slices_in_turns
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -69,11 +70,13 @@ class FetchResponse:
     throttle_time: timedelta = NOT_THROTTLED
 
 
-def _identified(broker: Broker, version: int, topics: Any) -> list[tuple[str, UUID | None, Any, ErrorCode]]:
+async def _identified(
+    broker: Broker, version: int, topics: Any
+) -> list[tuple[str, UUID | None, Any, ErrorCode]]:
     """(name, id, what was asked, why not) of each topic. Names of topics that do not exist are welcome."""
     image = broker.controller.image
     found: list[tuple[str, UUID | None, Any, ErrorCode]] = []
-    for topic in topics:
+    async for topic in in_turns(topics):
         if version >= FIRST_WITH_TOPIC_IDS:
             name = image.topic_names.get(topic.topic_id)
             error = ErrorCode.none if name is not None else ErrorCode.unknown_topic_id
@@ -89,13 +92,14 @@ async def offset_fetch(broker: Broker, context: RequestContext, request: Any) ->
     stable = bool(getattr(request, "require_stable", False))
     if context.version < FIRST_WITH_MANY_GROUPS:
         return await _fetch_group(broker, context.version, request, stable)
+    groups = in_turns(request.groups)
     return FetchResponse(
-        tuple([await _fetch_group(broker, context.version, group, stable) for group in request.groups])
+        tuple([await _fetch_group(broker, context.version, group, stable) async for group in groups])
     )
 
 
 async def _fetch_group(broker: Broker, version: int, group: Any, stable: bool) -> FetchedGroup:
-    asked = None if group.topics is None else _identified(broker, version, group.topics)
+    asked = None if group.topics is None else await _identified(broker, version, group.topics)
     wanted = None
     if asked is not None:
         wanted = [
@@ -104,21 +108,28 @@ async def _fetch_group(broker: Broker, version: int, group: Any, stable: bool) -
             if error is ErrorCode.none
         ]
     try:
-        fetched: list[FetchedTopic] = await broker.groups.fetch(
-            FetchOffsetsRequest(
-                group.group_id,
-                wanted,
-                getattr(group, "member_id", None),
-                getattr(group, "member_epoch", -1),
-                stable,
+        fetched: list[FetchedTopic] = []
+        async for some in slices_in_turns(wanted or ()):
+            fetched += await broker.groups.fetch(
+                FetchOffsetsRequest(
+                    group.group_id,
+                    None if wanted is None else some,
+                    getattr(group, "member_id", None),
+                    getattr(group, "member_epoch", -1),
+                    stable,
+                )
             )
-        )
     except KafkaError as error:
         if version >= FIRST_FETCH_WITH_GROUP_ERROR:
             return FetchedGroup(group.group_id, (), error.code)
         return FetchedGroup(
             group.group_id,
-            tuple(_refused(name, topic_id, topic, error.code) for name, topic_id, topic, _ in asked or ()),
+            tuple(
+                [
+                    _refused(name, topic_id, topic, error.code)
+                    async for name, topic_id, topic, _ in in_turns(asked or ())
+                ]
+            ),
         )
     names = broker.controller.image.topics
     answers = [
@@ -127,13 +138,13 @@ async def _fetch_group(broker: Broker, version: int, group: Any, stable: bool) -
             names[topic.name].id if topic.name in names else None,
             tuple(_fetched(topic, index, value) for index, value in topic.partitions),
         )
-        for topic in fetched
+        async for topic in in_turns(fetched)
         # A deleted topic has no id to name it by.
         if version < FIRST_WITH_TOPIC_IDS or topic.name in names
     ]
     answers += [
         _refused(name, topic_id, topic, error)
-        for name, topic_id, topic, error in asked or ()
+        async for name, topic_id, topic, error in in_turns(asked or ())
         if error is not ErrorCode.none
     ]
     return FetchedGroup(group.group_id, tuple(answers))
@@ -162,9 +173,10 @@ async def offset_delete(
     known = broker.controller.image.topics
     codes: dict[tuple[str, int], ErrorCode] = {}
     asked: list[tuple[str, list[int]]] = []
-    for topic in request.topics:
+    async for topic in in_turns(request.topics):
         count = len(known[topic.name].partitions) if topic.name in known else 0
-        indexes: list[int] = [partition.partition_index for partition in topic.partitions]
+        # Once each, which is all that the group needs to know.
+        indexes = list(dict.fromkeys(int(partition.partition_index) for partition in topic.partitions))
         asked.append((topic.name, [index for index in indexes if 0 <= index < count]))
         codes.update({(topic.name, index): ErrorCode.unknown_topic_or_partition for index in indexes})
     try:
@@ -173,20 +185,14 @@ async def offset_delete(
         return OffsetDeleteResponse(error_code=error.code, throttle_time=NOT_THROTTLED, topics=())
     for (name, indexes), results in zip(asked, errors, strict=True):
         codes.update({(name, index): code for index, code in zip(indexes, results, strict=True)})
-    return OffsetDeleteResponse(
-        error_code=ErrorCode.none,
-        throttle_time=NOT_THROTTLED,
-        topics=tuple(
-            OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=tuple(
-                    OffsetDeleteResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=codes[topic.name, partition.partition_index],
-                    )
-                    for partition in topic.partitions
-                ),
+    topics = []
+    async for topic in in_turns(request.topics):
+        rows = [
+            OffsetDeleteResponsePartition(
+                partition_index=partition.partition_index,
+                error_code=codes[topic.name, partition.partition_index],
             )
-            for topic in request.topics
-        ),
-    )
+            async for partition in in_turns(topic.partitions)
+        ]
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=tuple(rows)))
+    return OffsetDeleteResponse(error_code=ErrorCode.none, throttle_time=NOT_THROTTLED, topics=tuple(topics))

@@ -45,6 +45,7 @@ from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.outcome import error_message
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.runtime.turns import in_turns, slices_in_turns
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import CoordinatorLoadInProgress, ErrorCode, GroupIdNotFound, KafkaError
 
@@ -161,7 +162,11 @@ async def leave_group(broker: Broker, context: RequestContext, request: Any) -> 
         else (LeavingMember(request.member_id),)
     )
     try:
-        left = await broker.groups.leave(request.group_id, leaving)
+        left = [
+            member
+            async for some in slices_in_turns(leaving)
+            for member in await broker.groups.leave(request.group_id, tuple(some))
+        ]
     except KafkaError as error:
         return LeaveGroupResponse(throttle_time=NOT_THROTTLED, error_code=error.code, members=())
     return LeaveGroupResponse(
@@ -239,7 +244,8 @@ async def describe_groups(
         )
 
     return DescribeGroupsResponse(
-        throttle_time=NOT_THROTTLED, groups=tuple([await describe(group_id) for group_id in request.groups])
+        throttle_time=NOT_THROTTLED,
+        groups=tuple([await describe(group_id) async for group_id in in_turns(request.groups)]),
     )
 
 
@@ -255,6 +261,5 @@ async def delete_groups(
             error = raised.code
         return DeletableGroupResult(group_id=GroupId(group_id), error_code=error)
 
-    return DeleteGroupsResponse(
-        throttle_time=NOT_THROTTLED, results=tuple([await delete(name) for name in request.groups_names])
-    )
+    results = [await delete(name) async for name in in_turns(request.groups_names)]
+    return DeleteGroupsResponse(throttle_time=NOT_THROTTLED, results=tuple(results))

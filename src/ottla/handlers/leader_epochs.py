@@ -23,23 +23,20 @@ from kio.static.primitive import i32, i64
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
 
 @handles(ApiKey.OFFSET_FOR_LEADER_EPOCH)
-def offset_for_leader_epoch(
+async def offset_for_leader_epoch(
     broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        throttle_time=NOT_THROTTLED,
-        topics=tuple(
-            OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=tuple(_answer(broker, topic.topic, p) for p in topic.partitions)
-            )
-            for topic in request.topics
-        ),
-    )
+    topics = []
+    async for topic in in_turns(request.topics):
+        partitions = [_answer(broker, topic.topic, asked) async for asked in in_turns(topic.partitions)]
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(partitions)))
+    return OffsetForLeaderEpochResponse(throttle_time=NOT_THROTTLED, topics=tuple(topics))
 
 
 def _answer(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:

@@ -25,9 +25,9 @@ from kio.static.primitive import i32, i64
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
-from ottla.handlers.turns import in_turns
 from ottla.log.types import TimestampOffset
 from ottla.replication.partition import Partition
+from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion
 

@@ -20,6 +20,7 @@ from kio.schema.write_txn_markers.v2.response import (
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
 from ottla.metadata.internal_topics import OFFSETS_TOPIC
+from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -35,11 +36,11 @@ async def write_txn_markers(
     broker: Broker, context: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
     results = []
-    for marker in request.markers:
+    async for marker in in_turns(request.markers):
         topics = []
-        for topic in marker.topics:
+        async for topic in in_turns(marker.topics):
             rows = []
-            for index in topic.partition_indexes:
+            async for index in in_turns(topic.partition_indexes):
                 error = await _write(broker, marker, topic.name, index)
                 rows.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=error))
             topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=tuple(rows)))

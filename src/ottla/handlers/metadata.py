@@ -35,9 +35,9 @@ from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.nodes import nodes_on
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
-from ottla.handlers.turns import in_turns
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.internal_topics import INTERNAL_TOPICS
+from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidTopic, KafkaError, TopicAlreadyExists
 from ottla.wire.upgrades.metadata import ClusterOperationsMetadataRequest

@@ -2,13 +2,15 @@
 
 A hot handler, without a task per request: the reply is packed when the commit is in the log. Topics and
 partitions that do not exist are refused one by one; the rest is the group's business. What each version added
-is in `wire/offset_commit`.
+is in `wire/offset_commit`. Thousands of partitions in one request are committed some at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import struct
 import uuid
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from ottla.coordinator.commands import CommitRequest, PartitionCommit, TopicCommit
@@ -17,10 +19,13 @@ from ottla.handlers.registry import handles
 from ottla.handlers.reply import PendingReply
 from ottla.metadata.image import MetadataImage
 from ottla.runtime.disk import ReadableBuffer
+from ottla.runtime.turns import SLICE_ITEMS_MAX
 from ottla.wire import offset_commit as codec
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.frame import MalformedFrame
 
+COMMITTED_AT_ONCE_BYTES_MAX = 64 * 1024
 _NONE = ErrorCode.none.value
 _UNKNOWN_TOPIC_ID = ErrorCode.unknown_topic_id.value
 _UNKNOWN_TOPIC_OR_PARTITION = ErrorCode.unknown_topic_or_partition.value
@@ -33,23 +38,16 @@ Errors: TypeAlias = dict[tuple[str, uuid.UUID | None, int], int]
 def offset_commit(
     broker: Broker, version: int, frame: memoryview, at: int
 ) -> list[ReadableBuffer] | PendingReply:
+    if len(frame) > COMMITTED_AT_ONCE_BYTES_MAX:
+        # The buffer of the request is about to be reused.
+        return _commit_many(broker, version, memoryview(bytes(frame)), at)
     request = codec.parse(frame, at, version)
     errors: Errors = {}
-    commits = _commits(request, version, broker.controller.image, errors)
+    commits = _commits(request.topics, version, broker.controller.image, errors)
     if not commits:
         return [_encode(version, request, errors)]
     try:
-        stored = broker.groups.commit_nowait(
-            CommitRequest(
-                request.group_id,
-                commits,
-                request.member_id,
-                request.generation,
-                request.instance_id,
-                request.retention_ms,
-                version,
-            )
-        )
+        stored = broker.groups.commit_nowait(_command(request, commits, version))
     except KafkaError as error:
         _fail(commits, version, error, errors)
         return [_encode(version, request, errors)]
@@ -73,13 +71,77 @@ def offset_commit(
     return reply
 
 
+def _commit_many(broker: Broker, version: int, frame: memoryview, at: int) -> PendingReply:
+    reply = PendingReply(on_cancel=lambda: None)
+
+    async def answer() -> None:
+        try:
+            reply.complete([await _commit_in_turns(broker, version, frame, at)])
+        except Exception as error:
+            reply.fail(error)
+
+    broker.tasks.spawn(answer(), "commit of many offsets")
+    return reply
+
+
+async def _commit_in_turns(broker: Broker, version: int, frame: memoryview, at: int) -> bytes:
+    offload = broker.runtime.offload
+    try:
+        request = await offload.run(codec.parse, frame, at, version)
+    except (ValueError, IndexError, struct.error) as error:
+        raise MalformedFrame(f"its OFFSET_COMMIT version {version} cannot be decoded: {error}") from error
+    errors: Errors = {}
+    for topics in _slices(request.topics):
+        await asyncio.sleep(0)
+        commits = _commits(topics, version, broker.controller.image, errors)
+        if not commits:
+            continue
+        try:
+            codes = await broker.groups.commit_nowait(_command(request, commits, version))
+        except KafkaError as error:
+            _fail(commits, version, error, errors)
+        else:
+            _note(commits, version, codes, errors)
+    return await offload.run(_encode, version, request, errors)
+
+
+def _slices(topics: Sequence[codec.CommittedTopic]) -> Iterator[list[codec.CommittedTopic]]:
+    """With so many partitions each that a commit of them is a matter of milliseconds."""
+    some: list[codec.CommittedTopic] = []
+    room = SLICE_ITEMS_MAX
+    for topic in topics:
+        at = 0
+        while at < len(topic.partitions):
+            partitions = topic.partitions[at : at + room]
+            some.append(topic._replace(partitions=partitions))
+            at += len(partitions)
+            room -= len(partitions)
+            if not room:
+                yield some
+                some, room = [], SLICE_ITEMS_MAX
+    if some:
+        yield some
+
+
+def _command(request: codec.OffsetCommitRequest, commits: list[TopicCommit], version: int) -> CommitRequest:
+    return CommitRequest(
+        request.group_id,
+        commits,
+        request.member_id,
+        request.generation,
+        request.instance_id,
+        request.retention_ms,
+        version,
+    )
+
+
 def _commits(
-    request: codec.OffsetCommitRequest, version: int, image: MetadataImage, errors: Errors
+    topics: Sequence[codec.CommittedTopic], version: int, image: MetadataImage, errors: Errors
 ) -> list[TopicCommit]:
     """What there is to commit to; errors for the rest."""
     by_id = version >= codec.FIRST_WITH_TOPIC_IDS
     commits = []
-    for topic in request.topics:
+    for topic in topics:
         name = image.topic_names.get(topic.topic_id, "") if topic.topic_id is not None else topic.name
         known = image.topics.get(name)
         if known is None:

@@ -22,24 +22,20 @@ from ottla.handlers.outcome import error_code, error_message
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.log.producers import Producer
+from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import KafkaError
 
 
 @handles(ApiKey.DESCRIBE_PRODUCERS)
-def describe_producers(
+async def describe_producers(
     broker: Broker, context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        throttle_time=NOT_THROTTLED,
-        topics=tuple(
-            TopicResponse(
-                name=topic.name,
-                partitions=tuple(_partition(broker, topic.name, index) for index in topic.partition_indexes),
-            )
-            for topic in request.topics
-        ),
-    )
+    topics = []
+    async for topic in in_turns(request.topics):
+        partitions = [_partition(broker, topic.name, i) async for i in in_turns(topic.partition_indexes)]
+        topics.append(TopicResponse(name=topic.name, partitions=tuple(partitions)))
+    return DescribeProducersResponse(throttle_time=NOT_THROTTLED, topics=tuple(topics))
 
 
 def _partition(broker: Broker, topic: str, index: i32) -> PartitionResponse:

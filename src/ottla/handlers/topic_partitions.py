@@ -25,6 +25,7 @@ from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.image import PartitionImage, TopicImage
 from ottla.metadata.internal_topics import INTERNAL_TOPICS
+from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidTopic
 
@@ -32,22 +33,22 @@ NO_LEADER = -1
 
 
 @handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
-def describe_topic_partitions(
+async def describe_topic_partitions(
     broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     image = broker.controller.image
     cursor = request.cursor
     asked = {topic.name for topic in request.topics}
     if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
-        refused = tuple(_failed_topic(name, ErrorCode.invalid_request) for name in sorted(asked))
-        return DescribeTopicPartitionsResponse(throttle_time=NOT_THROTTLED, topics=refused)
+        refused = [_failed_topic(name, ErrorCode.invalid_request) async for name in in_turns(sorted(asked))]
+        return DescribeTopicPartitionsResponse(throttle_time=NOT_THROTTLED, topics=tuple(refused))
     first_topic, first_partition = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
     limit = broker.config.integer("max.request.partition.size.limit")
     left = max(min(limit, request.response_partition_limit), 1)
     nodes = nodes_on(image, context.listener)
     topics = []
     next_cursor = None
-    for name in sorted(name for name in asked or image.topics if name >= first_topic):
+    async for name in in_turns(sorted(name for name in asked or image.topics if name >= first_topic)):
         if left == 0:
             next_cursor = Cursor(topic_name=TopicName(name), partition_index=i32(0))
             break

@@ -38,6 +38,7 @@ from ottla.handlers.outcome import error_code, error_message
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.internal_topics import INTERNAL_TOPICS
+from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidRequest, KafkaError, RequestTimedOut, TopicDeletionDisabled
 
@@ -58,7 +59,7 @@ async def create_topics(
             tuple((assignment.partition_index, assignment.broker_ids) for assignment in topic.assignments),
             tuple((config.name, config.value) for config in topic.configs),
         )
-        for topic in request.topics
+        async for topic in in_turns(request.topics)
     ]
     try:
         outcomes = await within(
@@ -67,9 +68,8 @@ async def create_topics(
         await _wait_made(broker, request.timeout, outcomes)
     except KafkaError as error:
         outcomes = [TopicOutcome(topic.name, error=error) for topic in topics]
-    return CreateTopicsResponse(
-        throttle_time=NOT_THROTTLED, topics=tuple(_created(broker, outcome) for outcome in outcomes)
-    )
+    created = [_created(broker, outcome) async for outcome in in_turns(outcomes)]
+    return CreateTopicsResponse(throttle_time=NOT_THROTTLED, topics=tuple(created))
 
 
 async def _wait_made(broker: Broker, limit: datetime.timedelta, outcomes: Sequence[TopicOutcome]) -> None:
@@ -114,25 +114,23 @@ def _created(broker: Broker, outcome: TopicOutcome) -> CreatableTopicResult:
 async def delete_topics(
     broker: Broker, context: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
-    topics = [TopicRef(topic.name, topic.topic_id) for topic in request.topics]
+    topics = [TopicRef(topic.name, topic.topic_id) async for topic in in_turns(request.topics)]
     try:
         _check_deletion_enabled(broker, context.version)
         outcomes = await within(request.timeout, broker.controller.delete_topics(topics))
     except KafkaError as error:
         outcomes = [TopicOutcome(topic.name, topic.topic_id, error) for topic in topics]
     _tell_of_internal_topics(context, outcomes)
-    return DeleteTopicsResponse(
-        throttle_time=NOT_THROTTLED,
-        responses=tuple(
-            DeletableTopicResult(
-                name=None if outcome.name is None else TopicName(outcome.name),
-                topic_id=outcome.topic_id,
-                error_code=error_code(outcome.error),
-                error_message=error_message(outcome.error),
-            )
-            for outcome in outcomes
-        ),
-    )
+    responses = [
+        DeletableTopicResult(
+            name=None if outcome.name is None else TopicName(outcome.name),
+            topic_id=outcome.topic_id,
+            error_code=error_code(outcome.error),
+            error_message=error_message(outcome.error),
+        )
+        async for outcome in in_turns(outcomes)
+    ]
+    return DeleteTopicsResponse(throttle_time=NOT_THROTTLED, responses=tuple(responses))
 
 
 def _tell_of_internal_topics(context: RequestContext, outcomes: list[TopicOutcome]) -> None:
@@ -166,7 +164,7 @@ async def create_partitions(
             topic.count,
             None if topic.assignments is None else tuple(a.broker_ids for a in topic.assignments),
         )
-        for topic in request.topics
+        async for topic in in_turns(request.topics)
     ]
     try:
         outcomes = await within(
@@ -175,14 +173,12 @@ async def create_partitions(
         await _wait_made(broker, request.timeout, outcomes)
     except KafkaError as error:
         outcomes = [TopicOutcome(topic.topic, error=error) for topic in topics]
-    return CreatePartitionsResponse(
-        throttle_time=NOT_THROTTLED,
-        results=tuple(
-            CreatePartitionsTopicResult(
-                name=TopicName(outcome.name),
-                error_code=error_code(outcome.error),
-                error_message=error_message(outcome.error),
-            )
-            for outcome in outcomes
-        ),
-    )
+    results = [
+        CreatePartitionsTopicResult(
+            name=TopicName(outcome.name),
+            error_code=error_code(outcome.error),
+            error_message=error_message(outcome.error),
+        )
+        async for outcome in in_turns(outcomes)
+    ]
+    return CreatePartitionsResponse(throttle_time=NOT_THROTTLED, results=tuple(results))

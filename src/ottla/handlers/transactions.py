@@ -47,6 +47,7 @@ from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.log.types import TopicPartition
 from ottla.metadata.internal_topics import INTERNAL_TOPICS
+from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -71,7 +72,9 @@ class AddPartitionsToTxnResponse:
 async def add_partitions_to_txn(
     broker: Broker, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    results = tuple([await _add(broker, context, transaction) for transaction in request.transactions])
+    results = tuple(
+        [await _add(broker, context, transaction) async for transaction in in_turns(request.transactions)]
+    )
     return AddPartitionsToTxnResponse(
         results, results[0].topic_results if context.version < _FIRST_FROM_BROKERS else ()
     )
@@ -83,7 +86,7 @@ async def _add(
     partitions = [
         TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions
     ]
-    refused = _refused(broker, context, partitions)
+    refused = await _refused(broker, context, partitions)
     if refused:
         # All or nothing.
         codes = {tp: refused.get(tp, ErrorCode.operation_not_attempted) for tp in partitions}
@@ -108,28 +111,25 @@ async def _add(
         except KafkaError as error:
             code = _told(error, context)
         codes = dict.fromkeys(partitions, code)
-    return AddPartitionsToTxnResult(
-        transactional_id=transaction.transactional_id,
-        topic_results=tuple(
-            AddPartitionsToTxnTopicResult(
-                name=topic.name,
-                results_by_partition=tuple(
-                    AddPartitionsToTxnPartitionResult(
-                        partition_index=index, partition_error_code=codes[TopicPartition(topic.name, index)]
-                    )
-                    for index in topic.partitions
-                ),
+    topics = []
+    async for topic in in_turns(transaction.topics):
+        rows = [
+            AddPartitionsToTxnPartitionResult(
+                partition_index=index, partition_error_code=codes[TopicPartition(topic.name, index)]
             )
-            for topic in transaction.topics
-        ),
+            async for index in in_turns(topic.partitions)
+        ]
+        topics.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=tuple(rows)))
+    return AddPartitionsToTxnResult(
+        transactional_id=transaction.transactional_id, topic_results=tuple(topics)
     )
 
 
-def _refused(
+async def _refused(
     broker: Broker, context: RequestContext, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
     refused = {}
-    for tp in partitions:
+    async for tp in in_turns(partitions):
         if tp.topic in INTERNAL_TOPICS and context.version < _FIRST_FROM_BROKERS:
             refused[tp] = ErrorCode.topic_authorization_failed
         elif not broker.transactions.has_partition(tp):
@@ -184,7 +184,9 @@ async def describe_transactions(
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
         throttle_time=NOT_THROTTLED,
-        transaction_states=tuple([await _describe(broker, name) for name in request.transactional_ids]),
+        transaction_states=tuple(
+            [await _describe(broker, name) async for name in in_turns(request.transactional_ids)]
+        ),
     )
 
 

@@ -27,6 +27,7 @@ from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.log.types import TopicPartition
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.internal_topics import OFFSETS_TOPIC
+from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -43,7 +44,7 @@ async def txn_offset_commit(
     broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
     codes: Codes = {}
-    commits = _commits(request, broker.controller.image, codes)
+    commits = await _commits(request, broker.controller.image, codes)
     if commits:
         try:
             results = await _commit(broker, context.version, request, commits)
@@ -52,19 +53,18 @@ async def txn_offset_commit(
         for topic, row in zip(commits, results, strict=True):
             for item, code in zip(topic.partitions, row, strict=True):
                 codes[topic.name, item.partition] = _told(code, context.version)
-    return TxnOffsetCommitResponse(
-        throttle_time=NOT_THROTTLED, topics=tuple(_answer(topic, codes) for topic in request.topics)
-    )
+    topics = [await _answer(topic, codes) async for topic in in_turns(request.topics)]
+    return TxnOffsetCommitResponse(throttle_time=NOT_THROTTLED, topics=tuple(topics))
 
 
-def _commits(request: TxnOffsetCommitRequest, image: MetadataImage, codes: Codes) -> list[TopicCommit]:
+async def _commits(request: TxnOffsetCommitRequest, image: MetadataImage, codes: Codes) -> list[TopicCommit]:
     """What there is to commit to; codes for the rest."""
     commits = []
-    for topic in request.topics:
+    async for topic in in_turns(request.topics):
         known = image.topics.get(topic.name)
         count = 0 if known is None else len(known.partitions)
         partitions = []
-        for item in topic.partitions:
+        async for item in in_turns(topic.partitions):
             if 0 <= item.partition_index < count:
                 partitions.append(
                     PartitionCommit(
@@ -141,14 +141,11 @@ def _told(code: ErrorCode, version: int) -> ErrorCode:
             return code
 
 
-def _answer(topic: TxnOffsetCommitRequestTopic, codes: Codes) -> TxnOffsetCommitResponseTopic:
-    return TxnOffsetCommitResponseTopic(
-        name=topic.name,
-        partitions=tuple(
-            TxnOffsetCommitResponsePartition(
-                partition_index=item.partition_index,
-                error_code=codes[topic.name, item.partition_index],
-            )
-            for item in topic.partitions
-        ),
-    )
+async def _answer(topic: TxnOffsetCommitRequestTopic, codes: Codes) -> TxnOffsetCommitResponseTopic:
+    partitions = [
+        TxnOffsetCommitResponsePartition(
+            partition_index=item.partition_index, error_code=codes[topic.name, item.partition_index]
+        )
+        async for item in in_turns(topic.partitions)
+    ]
+    return TxnOffsetCommitResponseTopic(name=topic.name, partitions=tuple(partitions))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from uuid import UUID
 
 import pytest
+from deciding import decided
 
 from ottla.config import BrokerConfig
 from ottla.controller.command import Result
@@ -45,7 +46,7 @@ def cluster(configs: Mapping[tuple[ResourceType, str], Mapping[str, str]] | None
 def change(
     image: MetadataImage, name: str, *changes: ConfigChange, kind: int = TOPIC
 ) -> Result[list[ConfigOutcome]]:
-    return incremental_alter_configs(image, CONFIG, [ResourceChanges(kind, name, changes)])
+    return decided(incremental_alter_configs(image, CONFIG, [ResourceChanges(kind, name, changes)]))
 
 
 def values_after(
@@ -100,9 +101,9 @@ def test_a_value_that_is_already_there_writes_nothing_for_a_topic_but_reloads_a_
 
 def test_replacing_all_drops_what_is_not_named() -> None:
     image = cluster({(TOPIC, "t"): {"retention.ms": "5", "segment.bytes": "2000000"}})
-    result = alter_configs(image, CONFIG, [ResourceConfigs(TOPIC, "t", (("retention.bytes", "9"),))])
+    result = decided(alter_configs(image, CONFIG, [ResourceConfigs(TOPIC, "t", (("retention.bytes", "9"),))]))
     assert values_after(image, result, TOPIC, "t") == {"retention.bytes": "9"}
-    result = alter_configs(image, CONFIG, [ResourceConfigs(TOPIC, "t", ())])
+    result = decided(alter_configs(image, CONFIG, [ResourceConfigs(TOPIC, "t", ())]))
     assert values_after(image, result, TOPIC, "t") == {}
 
 
@@ -162,15 +163,17 @@ def test_changes_that_cannot_be(
 
 def test_one_bad_key_keeps_the_whole_resource_as_it_was_and_leaves_others_alone() -> None:
     image = cluster()
-    result = incremental_alter_configs(
-        image,
-        CONFIG,
-        [
-            ResourceChanges(
-                TOPIC, "t", (ConfigChange("retention.ms", SET, "1"), ConfigChange("segment.ms", SET, "?"))
-            ),
-            ResourceChanges(BROKER, "", (ConfigChange("log.retention.ms", SET, "1"),)),
-        ],
+    result = decided(
+        incremental_alter_configs(
+            image,
+            CONFIG,
+            [
+                ResourceChanges(
+                    TOPIC, "t", (ConfigChange("retention.ms", SET, "1"), ConfigChange("segment.ms", SET, "?"))
+                ),
+                ResourceChanges(BROKER, "", (ConfigChange("log.retention.ms", SET, "1"),)),
+            ],
+        )
     )
     assert [outcome.error is None for outcome in result.response] == [False, True]
     assert [record.name for record in result.records if isinstance(record, ConfigRecord)] == [
@@ -180,7 +183,7 @@ def test_one_bad_key_keeps_the_whole_resource_as_it_was_and_leaves_others_alone(
 
 def test_a_resource_appears_once() -> None:
     changes = ResourceChanges(TOPIC, "t", (ConfigChange("retention.ms", SET, "1"),))
-    result = incremental_alter_configs(cluster(), CONFIG, [changes, changes])
+    result = decided(incremental_alter_configs(cluster(), CONFIG, [changes, changes]))
     assert result.records == []
     assert [outcome.error and outcome.error.code for outcome in result.response] == [
         ErrorCode.invalid_request
@@ -189,7 +192,7 @@ def test_a_resource_appears_once() -> None:
 
 def test_null_and_duplicate_values_of_a_replacement() -> None:
     for values in ((("retention.ms", None),), (("retention.ms", "1"), ("retention.ms", "1"))):
-        result = alter_configs(cluster(), CONFIG, [ResourceConfigs(TOPIC, "t", values)])
+        result = decided(alter_configs(cluster(), CONFIG, [ResourceConfigs(TOPIC, "t", values)]))
         assert error_of(result)[0] is ErrorCode.invalid_request
 
 

@@ -7,6 +7,7 @@ from random import Random
 from uuid import UUID
 
 import pytest
+from deciding import decided
 
 from ottla.config import BrokerConfig
 from ottla.controller.command import Result
@@ -51,7 +52,7 @@ def cluster(*broker_ids: int, fenced: tuple[int, ...] = ()) -> MetadataImage:
 def create(
     image: MetadataImage, *topics: NewTopic, partitions: int = 1, replicas: int = 1
 ) -> Result[list[TopicOutcome]]:
-    return create_topics(image, topics, TopicDefaults(partitions, replicas, CONFIG), Random(7))
+    return decided(create_topics(image, topics, TopicDefaults(partitions, replicas, CONFIG), Random(7)))
 
 
 def applied(image: MetadataImage, result: Result[list[TopicOutcome]]) -> MetadataImage:
@@ -249,7 +250,7 @@ def test_an_assignment_is_taken_as_given() -> None:
 def test_deleting_by_name_and_by_id() -> None:
     image = with_topics("a", "b", "c")
     id_b = image.topics["b"].id
-    result = delete_topics(image, [TopicRef("a"), TopicRef(topic_id=id_b)])
+    result = decided(delete_topics(image, [TopicRef("a"), TopicRef(topic_id=id_b)]))
     assert [(outcome.name, outcome.topic_id) for outcome in result.response] == [
         ("a", image.topics["a"].id),
         ("b", id_b),
@@ -260,17 +261,19 @@ def test_deleting_by_name_and_by_id() -> None:
 def test_deletions_that_cannot_be() -> None:
     image = with_topics("a", "b")
     id_a, nobody = image.topics["a"].id, UUID(int=5)
-    result = delete_topics(
-        image,
-        [
-            TopicRef(),
-            TopicRef("a", id_a),
-            TopicRef("b"),
-            TopicRef("b"),
-            TopicRef("nothing"),
-            TopicRef(topic_id=nobody),
-            TopicRef("a"),
-        ],
+    result = decided(
+        delete_topics(
+            image,
+            [
+                TopicRef(),
+                TopicRef("a", id_a),
+                TopicRef("b"),
+                TopicRef("b"),
+                TopicRef("nothing"),
+                TopicRef(topic_id=nobody),
+                TopicRef("a"),
+            ],
+        )
     )
     assert result.records == []
     assert [error_of(outcome)[0] for outcome in result.response] == [
@@ -287,12 +290,12 @@ def test_deletions_that_cannot_be() -> None:
 def test_partitions_are_added_behind_those_there_are() -> None:
     image = cluster(1, 2)
     image = applied(image, create(image, NewTopic("t", 2, 2)))
-    result = create_partitions(image, [NewPartitions("t", 5)], Random(1))
+    result = decided(create_partitions(image, [NewPartitions("t", 5)], Random(1)))
     [topic] = applied(image, result).topics.values()
     assert len(topic.partitions) == 5
     assert topic.partitions[:2] == image.topics["t"].partitions
     assert {len(partition.replicas) for partition in topic.partitions} == {2}
-    result = create_partitions(image, [NewPartitions("t", 4, ((2, 1), (1, 2)))], Random(1))
+    result = decided(create_partitions(image, [NewPartitions("t", 4, ((2, 1), (1, 2)))], Random(1)))
     [topic] = applied(image, result).topics.values()
     assert [partition.replicas for partition in topic.partitions[2:]] == [(2, 1), (1, 2)]
 
@@ -313,7 +316,7 @@ def test_partitions_are_added_behind_those_there_are() -> None:
 def test_partitions_that_cannot_be_added(request_: NewPartitions, code: ErrorCode, words: str) -> None:
     image = cluster(1, 2)
     image = applied(image, create(image, NewTopic("t", 2, 1)))
-    result = create_partitions(image, [request_], Random(1))
+    result = decided(create_partitions(image, [request_], Random(1)))
     found, message = error_of(result.response[0])
     assert (found, result.records) == (code, [])
     assert words in message
@@ -322,18 +325,20 @@ def test_partitions_that_cannot_be_added(request_: NewPartitions, code: ErrorCod
 def test_each_topic_of_a_request_is_on_its_own() -> None:
     image = with_topics("a", "b")
     requests = [NewPartitions("a", 2), NewPartitions("b", 1), NewPartitions("c", 2)]
-    result = create_partitions(image, requests, Random(1))
+    result = decided(create_partitions(image, requests, Random(1)))
     assert [outcome.error is None for outcome in result.response] == [True, False, False]
     assert len(result.records) == 1
-    twice = create_partitions(image, [NewPartitions("a", 2), NewPartitions("a", 3)], Random(1))
+    twice = decided(create_partitions(image, [NewPartitions("a", 2), NewPartitions("a", 3)], Random(1)))
     assert [error_of(outcome)[1] for outcome in twice.response] == ["Duplicate topic name."] * 2
 
 
 def test_a_request_may_write_ten_thousand_records_and_no_more() -> None:
     image = with_topics("a", "b")
     enough = [NewPartitions("a", 5_001), NewPartitions("b", 5_001)]
-    assert len(create_partitions(image, enough, Random(1)).records) == 10_000
-    result = create_partitions(image, [NewPartitions("a", 5_001), NewPartitions("b", 5_002)], Random(1))
+    assert len(decided(create_partitions(image, enough, Random(1))).records) == 10_000
+    result = decided(
+        create_partitions(image, [NewPartitions("a", 5_001), NewPartitions("b", 5_002)], Random(1))
+    )
     assert result.records == []
     assert {error_of(outcome)[0] for outcome in result.response} == {ErrorCode.policy_violation}
     # 10,000 partitions fit, but not the topic's own record with them.

@@ -12,13 +12,14 @@ from immutables import Map
 
 from ottla.config import BrokerConfig
 from ottla.controller import configs, topics
-from ottla.controller.command import Result
+from ottla.controller.command import Deciding
 from ottla.controller.configs import ConfigOutcome, ResourceChanges, ResourceConfigs
 from ottla.controller.topics import NewPartitions, NewTopic, TopicDefaults, TopicOutcome, TopicRef
 from ottla.handlers.context import Broker, RequestContext
 from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import Endpoint
 from ottla.replication.manager import HostedTopic
+from ottla.runtime.turns import run_in_turns
 
 T = TypeVar("T")
 CONFIG = BrokerConfig.from_properties({"node.id": "1"})
@@ -83,27 +84,30 @@ class MemoryController:
         self.image = image
 
     async def create_topics(self, new: Sequence[NewTopic], *, validate_only: bool) -> list[TopicOutcome]:
-        return self._commit(topics.create_topics(self.image, new, DEFAULTS, Random(1)), validate_only)
+        return await self._commit(topics.create_topics(self.image, new, DEFAULTS, Random(1)), validate_only)
 
     async def delete_topics(self, refs: Sequence[TopicRef]) -> list[TopicOutcome]:
-        return self._commit(topics.delete_topics(self.image, refs))
+        return await self._commit(topics.delete_topics(self.image, refs))
 
     async def create_partitions(
         self, new: Sequence[NewPartitions], *, validate_only: bool
     ) -> list[TopicOutcome]:
-        return self._commit(topics.create_partitions(self.image, new, Random(1)), validate_only)
+        return await self._commit(topics.create_partitions(self.image, new, Random(1)), validate_only)
 
     async def alter_configs(
         self, resources: Sequence[ResourceConfigs], *, validate_only: bool
     ) -> list[ConfigOutcome]:
-        return self._commit(configs.alter_configs(self.image, CONFIG, resources), validate_only)
+        return await self._commit(configs.alter_configs(self.image, CONFIG, resources), validate_only)
 
     async def incremental_alter_configs(
         self, resources: Sequence[ResourceChanges], *, validate_only: bool
     ) -> list[ConfigOutcome]:
-        return self._commit(configs.incremental_alter_configs(self.image, CONFIG, resources), validate_only)
+        return await self._commit(
+            configs.incremental_alter_configs(self.image, CONFIG, resources), validate_only
+        )
 
-    def _commit(self, result: Result[T], validate_only: bool = False) -> T:
+    async def _commit(self, deciding: Deciding[T], validate_only: bool = False) -> T:
+        result = await run_in_turns(deciding)
         if not validate_only:
             self.image = self.image.apply_all(result.records, self.image.offset + 1, self.image.epoch)
         return result.response

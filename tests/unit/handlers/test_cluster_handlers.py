@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -125,15 +126,12 @@ def paging_broker(limit: int = 2000) -> Broker:
 def page(
     broker: Broker, *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None
 ) -> tuple[list[tuple[str, list[int]]], tuple[str, int] | None, Any]:
-    response = describe_topic_partitions(
-        broker,
-        context(0),
-        DescribeTopicPartitionsRequest(
-            topics=tuple(TopicRequest(name=name) for name in names),
-            response_partition_limit=limit,
-            cursor=cursor and Cursor(topic_name=cursor[0], partition_index=cursor[1]),
-        ),
+    request = DescribeTopicPartitionsRequest(
+        topics=tuple(TopicRequest(name=name) for name in names),
+        response_partition_limit=limit,
+        cursor=cursor and Cursor(topic_name=cursor[0], partition_index=cursor[1]),
     )
+    response = asyncio.run(describe_topic_partitions(broker, context(0), request))
     following = response.next_cursor
     return (
         [(topic.name, [p.partition_index for p in topic.partitions]) for topic in response.topics],

@@ -199,7 +199,7 @@ def test_end_of_an_epoch(asked: int, found: tuple[int, int]) -> None:
             ),
         )
     )
-    [topic] = offset_for_leader_epoch(broker_of(), context(4), request).topics
+    [topic] = asyncio.run(offset_for_leader_epoch(broker_of(), context(4), request)).topics
     [end] = topic.partitions
     assert (end.error_code, end.leader_epoch, end.end_offset) == (OK, *found)
 
@@ -223,7 +223,7 @@ def test_epochs_of_the_wrong_leader_or_partition(topic: str, epoch: int, error: 
             ),
         )
     )
-    [answer] = offset_for_leader_epoch(broker_of(), context(4), request).topics
+    [answer] = asyncio.run(offset_for_leader_epoch(broker_of(), context(4), request)).topics
     [end] = answer.partitions
     assert (end.error_code, end.leader_epoch, end.end_offset) == (error, -1, -1)
 
@@ -237,7 +237,7 @@ def delete(broker: Broker, offset: int, topic: str = "a") -> tuple[ErrorCode, in
         ),
         timeout=datetime.timedelta(0),
     )
-    [answer] = delete_records(broker, context(2), request).topics
+    [answer] = asyncio.run(delete_records(broker, context(2), request)).topics
     [partition] = answer.partitions
     return partition.error_code, partition.low_watermark
 
@@ -272,7 +272,7 @@ def test_describe_producers() -> None:
             TopicRequest(name="no good", partition_indexes=(0,)),
         )
     )
-    known, wrong = describe_producers(broker, context(0), request).topics
+    known, wrong = asyncio.run(describe_producers(broker, context(0), request)).topics
     first, second = known.partitions
     assert [
         (
