@@ -16,6 +16,7 @@ from kio.schema.errors import ErrorCode
 from raw_client import RawConnection
 
 import ottla.testing
+from ottla.coordinator.matching import Matched, Matching
 from ottla.handlers.registry import REGISTRY
 from ottla.wire.api import ApiKey
 
@@ -270,6 +271,40 @@ def test_the_life_of_a_consumer_group(client: Client) -> None:
     )
     assert refused.error_code is ErrorCode.unknown_member_id
     assert "rejoin" in refused.error_message
+
+
+def test_an_expression_is_matched_outside_of_commands(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[list[str]] = []
+    search = Matching.run
+
+    async def run(matching: Matching, expressions: list[str]) -> Matched:
+        searched.append(expressions)
+        return await search(matching, expressions)
+
+    monkeypatch.setattr(Matching, "run", run)
+    with RawConnection(broker) as connection:
+        client = Client(connection, NEWEST)
+        find_coordinator(client, "expressive")
+
+        def heartbeat(epoch: int, **values: Any) -> Any:
+            return client.call(
+                ApiKey.CONSUMER_GROUP_HEARTBEAT,
+                "ConsumerGroupHeartbeat",
+                group_id="expressive",
+                member_id="me",
+                member_epoch=epoch,
+                rebalance_timeout=timedelta(seconds=10),
+                topic_partitions=(),
+                **values,
+            )
+
+        joined = heartbeat(0, subscribed_topic_regex="ord.*s")
+        assert [topic.topic_id for topic in joined.assignment.topic_partitions] == [orders_id(client)]
+        assert heartbeat(joined.member_epoch).error_code is ErrorCode.none
+        assert heartbeat(joined.member_epoch, subscribed_topic_regex="ord.*s").error_code is ErrorCode.none
+        assert searched == [["ord.*s"]]
+        refused = heartbeat(joined.member_epoch, subscribed_topic_regex="(")
+        assert refused.error_code is ErrorCode.invalid_regular_expression
 
 
 def test_offsets_can_be_deleted(broker: str) -> None:

@@ -8,7 +8,7 @@ target takes away. Nothing here decides anything: see `consumer`, `reconciliatio
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias, cast
@@ -29,6 +29,8 @@ from ottla.wire.errors import UnknownMemberId
 Epochs: TypeAlias = Mapping[uuid.UUID, Mapping[int, int]]
 """Partitions by topic, each with the epoch in which the member got it: older commits are a zombie's."""
 NO_PARTITIONS: Partitions = {}
+_UNCHECKED_TOPICS_MAX = 1_000
+"""A group whose members are silent must not remember every topic of days."""
 
 
 class MemberState(IntEnum):
@@ -154,10 +156,10 @@ class ConsumerGroup:
         "owners",
         "regexes",
         "regexes_checked_ms",
-        "regexes_checked_version",
         "size_bytes",
         "static_members",
         "target",
+        "unchecked_topics",
     )
 
     def __init__(self, group_id: str) -> None:
@@ -181,7 +183,8 @@ class ConsumerGroup:
         self._assignor_counts: dict[str, int] = {}
         # Not stored: a fresh coordinator looks at topics and expressions again on the first heartbeat.
         self.is_metadata_stale = True
-        self.regexes_checked_version = -1
+        self.unchecked_topics: set[str] | None = None
+        """Topics that came or went since expressions were looked at; None: any may have."""
         self.regexes_checked_ms = 0
 
     @property
@@ -266,6 +269,21 @@ class ConsumerGroup:
             if resolved is not None:
                 topics |= resolved.topics
         return topics
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        if topic in self._topic_counts:
+            return True
+        return any(topic in resolved.topics for resolved in self.regexes.values())
+
+    def note_changes(self, topics: Iterable[str]) -> None:
+        """These came, went or grew. Costs as much as there are of them, however many the group is about."""
+        for topic in topics:
+            if not self.is_metadata_stale and self.is_subscribed_to(topic):
+                self.is_metadata_stale = True
+            if self.unchecked_topics is not None and self._regex_counts:
+                self.unchecked_topics.add(topic)
+                if len(self.unchecked_topics) > _UNCHECKED_TOPICS_MAX:
+                    self.unchecked_topics = None
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
         """An expression that is not resolved yet stands for nothing."""

@@ -17,6 +17,7 @@ from ottla.coordinator.consumer_group import (
 )
 from ottla.coordinator.groups import Groups
 from ottla.coordinator.journal import Journal
+from ottla.coordinator.matching import Matched
 from ottla.coordinator.memory import GroupMemory
 from ottla.coordinator.reconciliation import Reconciliation
 from ottla.coordinator.records import (
@@ -66,8 +67,8 @@ class ConsumerRebalance:
         self.times_of = times_of
         """Of a group; they may change at any time."""
         self.topics = topics
-        self.topics_version = 0
-        """Grows when topics come or go, so that expressions are looked at again."""
+        self.matched: Matched = {}
+        """What expressions stand for, where that was found out before the command."""
 
     # --- members
 
@@ -127,16 +128,17 @@ class ConsumerRebalance:
         if not subscribed:
             return False
         now = self.journal.now
-        is_due = (
-            group.regexes_checked_version != self.topics_version
-            or now.monotonic_ms >= group.regexes_checked_ms + self.settings.consumer_regex_refresh_interval_ms
-        )
+        is_due = self.must_match_all(group, now.monotonic_ms)
+        unchecked = group.unchecked_topics or ()
         has_changed = False
         for regex in subscribed:
             known = group.regexes.get(regex)
-            if known is not None and not is_due:
+            if known is None or is_due:
+                topics = self._matching(regex)
+            elif unchecked:
+                topics = known.topics.difference(unchecked) | self._matching_of(regex, unchecked)
+            else:
                 continue
-            topics = self._matching(regex)
             if known is None or topics != known.topics:
                 has_changed = True
                 self.journal.write(
@@ -146,18 +148,28 @@ class ConsumerRebalance:
                     ),
                 )
         if is_due:
-            group.regexes_checked_version = self.topics_version
             group.regexes_checked_ms = now.monotonic_ms
+        group.unchecked_topics = set()
         return has_changed
 
+    def must_match_all(self, group: ConsumerGroup, now_ms: int) -> bool:
+        """Whether all topics have to be looked at for the expressions of the group."""
+        interval_ms = self.settings.consumer_regex_refresh_interval_ms
+        return group.unchecked_topics is None or now_ms >= group.regexes_checked_ms + interval_ms
+
     def _matching(self, regex: str) -> frozenset[str]:
+        found = self.matched.get(regex)
+        return self._matching_of(regex, self.topics.topics) if found is None else found
+
+    def _matching_of(self, regex: str, names: Iterable[str]) -> frozenset[str]:
         try:
             matcher = compile_regex(regex)
         except RegexError as error:
             # Checked when it was subscribed to; a log carried across may hold what another engine accepts.
             log.error("subscribed expression %r: %s", regex, error)
             return frozenset()
-        return frozenset(name for name in self.topics.topics if matcher.matches(name))
+        known = self.topics.topics
+        return frozenset(name for name in names if name in known and matcher.matches(name))
 
     def bump_epoch(self, group: ConsumerGroup, *, force: bool) -> None:
         """A new group epoch if members or subscriptions changed (`force`), or the topics they stand for."""

@@ -24,6 +24,7 @@ from ottla.coordinator.commands import (
     SyncRequest,
 )
 from ottla.coordinator.inspection import DescribedConsumerGroup, DescribedGroup, ListedGroup, count_groups
+from ottla.coordinator.matching import Matched, Matching
 from ottla.coordinator.memory import GroupMemory
 from ottla.coordinator.records import decode, encode
 from ottla.coordinator.settings import GroupSettings
@@ -68,6 +69,7 @@ class GroupCoordinator:
         self._times = settings.consumer_times
         self._image = MetadataImage()
         memory = GroupMemory(settings, self._size_bytes)
+        self._matching = Matching(runtime.clock, lambda: self._image.topics)
         kind = ShardKind(
             topic=OFFSETS_TOPIC,
             noun="groups",
@@ -169,8 +171,17 @@ class GroupCoordinator:
     async def consumer_heartbeat(self, request: ConsumerHeartbeatRequest) -> ConsumerHeartbeatReply:
         _check_lengths(request.member_id, request.instance_id, request.rack_id, request.regex)
         _check_lengths(request.client_id)
-        reply: ConsumerHeartbeatReply = await self._submit(
-            request.group_id, lambda shard, ticket, now: shard.consumer_heartbeat(request, ticket, now)
+        _check_lengths(request.group_id)
+        hosted = self._shards.hosting(request.group_id)
+        matched: Matched = {}
+        if hosted.shard is not None:
+            now_ms = int(self._runtime.clock.monotonic() * 1000)
+            expressions = hosted.shard.expressions_to_match(request.group_id, request.regex, now_ms)
+            if expressions:
+                matched = await self._matching.run(expressions)
+                hosted = self._shards.hosting(request.group_id)
+        reply: ConsumerHeartbeatReply = await hosted.submit(
+            lambda shard, ticket, now: shard.consumer_heartbeat(request, ticket, now, matched)
         )
         return reply
 

@@ -42,6 +42,7 @@ from ottla.coordinator.inspection import (
     list_groups,
 )
 from ottla.coordinator.journal import Instant, Journal, Outcome, Ticket
+from ottla.coordinator.matching import Matched
 from ottla.coordinator.memory import GroupMemory
 from ottla.coordinator.offsets import Offsets
 from ottla.coordinator.records import GroupMetadataKey, Key, Value
@@ -169,12 +170,9 @@ class GroupShard:
         """`changed`: names of topics that came, went or grew; `deleted`: names and ids of those that went."""
         self._journal.now = now
         self._consumer.topics = topics
-        if changed:
-            self._consumer.topics_version += 1
-        names = set(changed)
         for group in self.groups.by_id.values():
-            if isinstance(group, ConsumerGroup) and not names.isdisjoint(group.subscribed_topics()):
-                group.is_metadata_stale = True
+            if isinstance(group, ConsumerGroup):
+                group.note_changes(changed)
         for name, topic_id in deleted:
             self._offsets.forget_topic(name, topic_id)
         return self._journal.take()
@@ -235,10 +233,28 @@ class GroupShard:
 
         return self._command(lambda: self._journal.reply(ticket, leave()), ticket, now)
 
-    def consumer_heartbeat(self, request: ConsumerHeartbeatRequest, ticket: Ticket, now: Instant) -> Outcome:
-        return self._command(
-            lambda: self._journal.reply(ticket, self._consumer_protocol.heartbeat(request)), ticket, now
-        )
+    def consumer_heartbeat(
+        self, request: ConsumerHeartbeatRequest, ticket: Ticket, now: Instant, matched: Matched | None = None
+    ) -> Outcome:
+        """`matched`: of the topics as they are now. Other expressions are matched here, at one go."""
+        self._consumer.matched = matched or {}
+        try:
+            return self._command(
+                lambda: self._journal.reply(ticket, self._consumer_protocol.heartbeat(request)), ticket, now
+            )
+        finally:
+            self._consumer.matched = {}
+
+    def expressions_to_match(self, group_id: str, regex: str | None, now_ms: int) -> list[str]:
+        """Against all topics, for a heartbeat that brings this one."""
+        brought = [regex] if regex else []
+        group = self.groups.by_id.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            return brought
+        known = group.regexes
+        if known and self._consumer.must_match_all(group, now_ms):
+            return sorted({*brought, *group.subscribed_regexes})
+        return [expression for expression in brought if expression not in known]
 
     def commit_offsets(self, request: CommitRequest, ticket: Ticket, now: Instant) -> Outcome:
         def commit() -> None:
