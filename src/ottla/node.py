@@ -37,6 +37,7 @@ from ottla.runtime import Runtime
 from ottla.runtime.tasks import TaskScope
 from ottla.server.dispatch import Dispatcher
 from ottla.server.listener import Server
+from ottla.telemetry.clients import ClientTelemetry
 from ottla.wire.errors import CoordinatorLoadInProgress, StorageError
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class Node:
             producer_ids=producer_ids,
             groups=groups,
             transactions=transactions,
+            telemetry=ClientTelemetry(runtime.clock, runtime.random, config.integer("telemetry.max.bytes")),
             tasks=self._core,
         )
         server = self._server = Server(runtime, config, Dispatcher(self._broker, self._requests))
@@ -252,6 +254,7 @@ class Node:
         self._replicas.apply(change)
         self._groups.apply(change)
         self._transactions.apply(change)
+        self._broker.telemetry.apply(change)
 
     def _apply_broker_configs(self, image: MetadataImage) -> None:
         config = effective_config(self._config, image)

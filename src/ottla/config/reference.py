@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ottla.config.client_metrics import CLIENT_METRICS_KEYS
 from ottla.config.cluster_keys import CLUSTER_KEYS
 from ottla.config.coordinator_keys import COORDINATOR_KEYS
 from ottla.config.group import GROUP_KEYS
@@ -42,6 +43,7 @@ def _lines() -> Iterator[str]:
     yield _INTRO
     yield from _section("Topics", TOPIC_KEYS.values())
     yield from _section("Consumer groups", GROUP_KEYS.values())
+    yield from _section("Metrics of clients", CLIENT_METRICS_KEYS.values())
     yield from _section("Brokers: defaults of topic settings", LOG_DEFAULT_KEYS)
     yield from _section("Brokers: storage", LOG_KEYS)
     yield from _section("Brokers: network and requests", SERVER_KEYS)

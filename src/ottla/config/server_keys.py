@@ -213,6 +213,14 @@ SERVER_KEYS = (
         effective=False,
     ),
     ConfigKey(
+        "telemetry.max.bytes",
+        ConfigType.INT,
+        1024 * 1024,
+        "Largest push of metrics that a client may send, as it is compressed.",
+        minimum=1,
+        importance="low",
+    ),
+    ConfigKey(
         "num.io.threads",
         ConfigType.INT,
         8,

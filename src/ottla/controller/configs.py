@@ -1,4 +1,4 @@
-"""Settings of topics, brokers and groups: single keys set, deleted, appended to, or all replaced.
+"""Settings of topics, brokers, groups and client metrics: keys set, deleted, appended to, or all replaced.
 
 A resource changes as a whole or not at all. Which keys there are, and what they may be, is `ottla.config`'s.
 """
@@ -22,6 +22,11 @@ from ottla.config import (
     validate_group,
     validate_topic,
 )
+from ottla.config.client_metrics import (
+    CLIENT_METRICS_KEYS,
+    INTERVAL_MS_DEFAULT,
+    client_metrics_subscription,
+)
 from ottla.controller.command import Deciding, Result, check_size
 from ottla.controller.topic_names import check_name
 from ottla.metadata.image import MetadataImage, ResourceType
@@ -42,6 +47,7 @@ _KEYS: Mapping[int, Mapping[str, ConfigKey]] = {
     ResourceType.TOPIC: TOPIC_KEYS,
     ResourceType.BROKER: BROKER_KEYS,
     ResourceType.GROUP: GROUP_KEYS,
+    ResourceType.CLIENT_METRICS: CLIENT_METRICS_KEYS,
 }
 
 
@@ -150,6 +156,8 @@ def _alter_resource(
             _check_broker(image, config, resource.resource_name, values, touched)
         case ResourceType.GROUP:
             _check_group(effective_config(config, image), resource.resource_name, values, touched)
+        case ResourceType.CLIENT_METRICS:
+            _check_client_metrics(resource.resource_name, values)
         case kind if kind in ResourceType.__members__.values():
             raise InvalidRequest(f"Configs of resource type {ResourceType(kind).name} are not supported.")
         case _:
@@ -256,6 +264,22 @@ def _check_group(
         raise InvalidRequest("Default group resources are not allowed.")
     try:
         validate_group(config, values, touched)
+    except ConfigError as error:
+        raise InvalidConfig(str(error)) from error
+
+
+def _check_client_metrics(name: str, values: Mapping[str, str]) -> None:
+    if not name:
+        raise InvalidRequest("Subscription name can't be empty")
+    for key in values:
+        if key not in CLIENT_METRICS_KEYS:
+            raise InvalidRequest(f"Unknown client metrics configuration: {key}")
+    try:
+        CLIENT_METRICS_KEYS["interval.ms"].parse(values.get("interval.ms", str(INTERVAL_MS_DEFAULT)))
+    except ConfigError as error:
+        raise InvalidRequest(str(error)) from error
+    try:
+        client_metrics_subscription(values)
     except ConfigError as error:
         raise InvalidConfig(str(error)) from error
 

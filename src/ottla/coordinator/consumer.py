@@ -25,7 +25,7 @@ from ottla.coordinator.consumer_group import ConsumerGroup, ConsumerMember, Epoc
 from ottla.coordinator.consumer_rebalance import JOIN, SYNC, ConsumerRebalance
 from ottla.coordinator.conversion import Conversion
 from ottla.coordinator.groups import Group
-from ottla.coordinator.regex import RegexError, compile_regex
+from ottla.runtime.regex import RegexError, compile_regex
 from ottla.wire.errors import (
     FencedInstanceId,
     FencedMemberEpoch,

@@ -32,10 +32,10 @@ from ottla.coordinator.records import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-from ottla.coordinator.regex import RegexError, compile_regex
 from ottla.coordinator.settings import GroupSettings
 from ottla.coordinator.timers import Timer, Timers
 from ottla.coordinator.topics import TopicsView, metadata_hash, partition_counts
+from ottla.runtime.regex import RegexError, compile_regex
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
-from ottla.coordinator.regex import Regex, RegexError, compile_regex
 from ottla.coordinator.topics import TopicView
 from ottla.runtime.clock import Clock
+from ottla.runtime.regex import Regex, RegexError, compile_regex
 
 Matched: TypeAlias = Mapping[str, frozenset[str]]
 """Names of topics by expression."""

@@ -36,11 +36,11 @@ SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 @handles(ApiKey.API_VERSIONS)
 def api_versions(broker: Broker, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    if context.version >= 3 and not (
-        SOFTWARE.fullmatch(request.client_software_name)
-        and SOFTWARE.fullmatch(request.client_software_version)
-    ):
-        return _failure(ErrorCode.invalid_request, ())
+    if context.version >= 3:
+        name, version = request.client_software_name, request.client_software_version
+        if not (SOFTWARE.fullmatch(name) and SOFTWARE.fullmatch(version)):
+            return _failure(ErrorCode.invalid_request, ())
+        broker.telemetry.identify(context.client_address, name, version)
     image = broker.controller.image
     return ApiVersionsResponse(
         error_code=ErrorCode.none,

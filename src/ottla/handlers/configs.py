@@ -1,5 +1,5 @@
 """DescribeConfigs (versions 1 to 4), AlterConfigs (0 to 2), IncrementalAlterConfigs (0 to 1),
-ListConfigResources (0 to 1): the settings of topics, brokers and groups, and the levels of loggers.
+ListConfigResources (0 to 1): settings of topics, brokers, groups and client metrics, and levels of loggers.
 
 A broker describes itself: the resource's name is its id, or empty for what is set for the whole cluster.
 The controller checks and stores changes, resource by resource. AlterConfigs replaces everything that was set;
@@ -7,7 +7,7 @@ IncrementalAlterConfigs changes single keys (0 set, 1 delete, 2 append to a list
 
 DescribeConfigs: v1 sources and synonyms (KIP-226) · v3 types and documentation (KIP-569) · v4 flexible
 AlterConfigs: v2 flexible · IncrementalAlterConfigs: v1 flexible
-ListConfigResources: v0 client metrics only (there are none) · v1 every resource type (KIP-1142)
+ListConfigResources: v0 client metrics only · v1 every resource type (KIP-1142)
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from kio.schema.list_config_resources.v1.response import ConfigResource, ListCon
 from kio.static.primitive import i8
 
 from ottla.config import ConfigEntry, describe_group, describe_topic
+from ottla.config.client_metrics import describe_client_metrics
 from ottla.controller.configs import (
     ConfigChange,
     ConfigOutcome,
@@ -105,6 +106,12 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEn
                 raise InvalidRequest("Group name must not be empty")
             own = broker.controller.image.config(ResourceType.GROUP, name)
             return describe_group(broker.config, own, names)
+        case ResourceType.CLIENT_METRICS:
+            if not name:
+                raise InvalidRequest("Client metrics subscription name must not be empty")
+            return describe_client_metrics(
+                broker.controller.image.config(ResourceType.CLIENT_METRICS, name), names
+            )
         case other:
             names_of_kinds = {int(kind): kind.name for kind in ResourceType}
             kind = names_of_kinds.get(int(other), other)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ottla.replication.sessions import FetchSessions
     from ottla.runtime import Runtime
     from ottla.runtime.tasks import TaskScope
+    from ottla.telemetry.clients import ClientTelemetry
 
 
 @dataclass(slots=True)
@@ -33,6 +34,7 @@ class Broker:
     producer_ids: ProducerIds
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    telemetry: ClientTelemetry
     tasks: TaskScope
     """For work that must not be lost with its connection; a failure in it ends the node."""
 

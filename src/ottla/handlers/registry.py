@@ -93,6 +93,8 @@ REGISTRY: dict[int, Api] = {
         Api(ApiKey.LIST_TRANSACTIONS, 0, 2, "transactions"),
         Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, "consumer_groups"),
         Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, "consumer_groups"),
+        Api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0, "telemetry"),
+        Api(ApiKey.PUSH_TELEMETRY, 0, 0, "telemetry"),
         Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, "configs"),
         Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "topic_partitions"),
     )

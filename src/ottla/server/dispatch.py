@@ -75,6 +75,10 @@ class Dispatcher:
             return correlation_id, flexible, handler(self._broker, version, frame, at)
         return self._dispatch_decoded(api, version, correlation_id, frame, client_address, listener)
 
+    def disconnected(self, client_address: str) -> None:
+        """What is known of a client only while it is connected."""
+        self._broker.telemetry.forget(client_address)
+
     def _dispatch_decoded(
         self,
         api: Api,

@@ -104,6 +104,7 @@ class ConnectionLimits:
     def forget(self, connection: Connection) -> None:
         if connection in self.connections:
             del self.connections[connection]
+            self.dispatcher.disconnected(connection.address)
             if not self.connections:
                 self.emptied.set()
             self._per_host[connection.host] -= 1

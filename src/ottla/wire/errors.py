@@ -68,6 +68,18 @@ class UnsupportedCompressionType(KafkaError):
     code = ErrorCode.unsupported_compression_type
 
 
+class ThrottlingQuotaExceeded(KafkaError):
+    code = ErrorCode.throttling_quota_exceeded
+
+
+class UnknownSubscriptionId(KafkaError):
+    code = ErrorCode.unknown_subscription_id
+
+
+class TelemetryTooLarge(KafkaError):
+    code = ErrorCode.telemetry_too_large
+
+
 class OffsetOutOfRange(KafkaError):
     code = ErrorCode.offset_out_of_range
 

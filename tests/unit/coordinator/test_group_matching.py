@@ -11,8 +11,8 @@ from group_driver import Driver, FakeTopic, FakeTopics, topics
 from ottla.coordinator import consumer_rebalance
 from ottla.coordinator.consumer_group import ConsumerGroup
 from ottla.coordinator.matching import NAMES_PER_TURN, Matching
-from ottla.coordinator.regex import compile_regex
 from ottla.runtime.clock import SystemClock
+from ottla.runtime.regex import compile_regex
 
 
 class CountingRegex:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.coordinator.regex import RegexError, compile_regex
+from ottla.runtime.regex import RegexError, compile_regex
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,7 @@ class TransactionalBroker:
             producer_ids=nothing,
             groups=self.groups,
             transactions=self.coordinator,
+            telemetry=nothing,
             tasks=tasks,
         )
 

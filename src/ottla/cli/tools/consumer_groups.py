@@ -48,7 +48,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _validate_regex(given: argparse.Namespace) -> int:
-    from ottla.coordinator.regex import RegexError, compile_regex
+    from ottla.runtime.regex import RegexError, compile_regex
 
     problem: str | None = None
     try:

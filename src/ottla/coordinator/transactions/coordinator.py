@@ -8,7 +8,6 @@ from collections.abc import Collection
 from typing import Any
 
 from ottla.coordinator.producer_ids import ProducerIds
-from ottla.coordinator.regex import RegexError, compile_regex
 from ottla.coordinator.runtime import GroupCoordinator
 from ottla.coordinator.shard_kind import Command, ShardKind
 from ottla.coordinator.shard_log import ShardLog
@@ -39,6 +38,7 @@ from ottla.metadata.image import MetadataImage
 from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla.replication.manager import ReplicaManager
 from ottla.runtime.clock import Clock
+from ottla.runtime.regex import RegexError, compile_regex
 from ottla.runtime.tasks import TaskScope
 from ottla.wire.errors import (
     ConcurrentTransactions,
