@@ -212,7 +212,13 @@ class ClassicProtocol:
             len(assignments.get(member.member_id, b"")) - len(member.assignment)
             for member in group.members.values()
         )
-        self._rebalance.memory.check(group.group_id, group.size_bytes, more_bytes, self._journal.now)
+        memory, now = self._rebalance.memory, self._journal.now
+        memory.check(group.group_id, group.size_bytes, more_bytes, now)
+        stored_bytes = sum(
+            member.stored_bytes(group.protocol_name or "", assignments.get(member.member_id, b""))
+            for member in group.members.values()
+        )
+        memory.check_record(group.group_id, stored_bytes, now)
 
     def _assign(self, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
         group.assign(assignments)

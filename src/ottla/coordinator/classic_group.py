@@ -65,6 +65,12 @@ class ClassicMember:
             size += NAME_BYTES + len(name) + len(metadata)
         return size + len(self.assignment)
 
+    def stored_bytes(self, protocol: str, assignment: bytes) -> int:
+        """At most, of the group's record once the member has this assignment."""
+        strings = len(self.member_id) + len(self.client_id) + len(self.instance_id or "")
+        # Four bytes at most for a character.
+        return NAME_BYTES + 4 * strings + len(self.metadata(protocol)) + len(assignment)
+
     def metadata(self, protocol: str) -> bytes:
         for name, metadata in self.protocols:
             if name == protocol:

@@ -77,7 +77,21 @@ class ClassicJoin:
             more_bytes -= current.size_bytes - len(current.assignment)
         elif request.member_id in group.pending_joins:
             more_bytes -= pending_bytes(request.member_id)
-        self._rebalance.memory.check(group.group_id, group.size_bytes, more_bytes, self._journal.now)
+        memory, now = self._rebalance.memory, self._journal.now
+        memory.check(group.group_id, group.size_bytes, more_bytes, now)
+        protocol = group.protocol_name
+        if (
+            current is not None
+            and request.member_id == UNKNOWN_MEMBER
+            and group.state is State.STABLE
+            and any(name == protocol for name, _ in request.protocols)
+        ):
+            # It takes its former place at once, and the group is stored.
+            others = [other for other in group.members.values() if other is not current]
+            stored_bytes = member.stored_bytes(protocol or "", current.assignment) + sum(
+                other.stored_bytes(protocol or "", other.assignment) for other in others
+            )
+            memory.check_record(group.group_id, stored_bytes, now)
 
     def _reject(self, group: ClassicGroup, member_id: str, ticket: Ticket) -> None:
         member = group.members.get(member_id)

@@ -73,6 +73,7 @@ class ClassicMembers:
             joining.size_bytes - (0 if existing is None else existing.size_bytes),
             self._rebalance.journal.now,
         )
+        self._rebalance.memory.check_record(group.group_id, joining.stored_bytes, self._rebalance.journal.now)
         # When this replaces the last member of the new protocol, the group goes back to the old one.
         is_last_of_protocol = (
             existing is not None

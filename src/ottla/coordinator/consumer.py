@@ -81,6 +81,9 @@ class ConsumerProtocol:
             member.size_bytes - (0 if old is None else old.size_bytes),
             self._rebalance.journal.now,
         )
+        self._rebalance.memory.check_record(
+            request.group_id, member.stored_bytes, self._rebalance.journal.now
+        )
 
     def _join(self, found: Group | None, request: ConsumerHeartbeatRequest) -> ConsumerHeartbeatReply:
         member_id = request.member_id or self._new_id()

@@ -73,6 +73,20 @@ class ConsumerMember:
                 size += NAME_BYTES + len(protocol.name) + len(protocol.metadata)
         return size
 
+    @property
+    def stored_bytes(self) -> int:
+        """At most, of the record with what it subscribes to and is called."""
+        strings = (
+            len(self.client_id) + len(self.instance_id or "") + len(self.rack_id or "") + len(self.regex)
+        )
+        size = NAME_BYTES + 4 * strings
+        for topic in self.topics:
+            size += 5 + (len(topic) if topic.isascii() else 4 * len(topic))
+        if self.classic is not None:
+            for protocol in self.classic.supported_protocols:
+                size += NAME_BYTES + 4 * len(protocol.name) + len(protocol.metadata)
+        return size
+
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == epoch
 

@@ -20,6 +20,9 @@ MEMBER_BYTES = 1024
 NAME_BYTES = 128
 """Of a name in a set or a table, besides its characters."""
 _MEBIBYTE = 1024 * 1024
+_UNLIMITED = 1 << 62
+_RECORD_SPARE_BYTES = 1024
+"""For the header of a batch, the key, and what members have no part in."""
 _SAID_AGAIN_AFTER_MS = 60_000
 
 
@@ -30,9 +33,16 @@ def names_bytes(names: Iterable[str]) -> int:
 class GroupMemory:
     """Of all groups of a broker. Their sum is an upper bound, counted anew only when it matters."""
 
-    def __init__(self, settings: GroupSettings, measure: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        settings: GroupSettings,
+        measure: Callable[[], int],
+        record_bytes_max: Callable[[], int] = lambda: _UNLIMITED,
+    ) -> None:
+        """`measure` what all groups hold; the most that one of their records can have."""
         self._settings = settings
         self._measure = measure
+        self._record_bytes_max = record_bytes_max
         self._sum_bytes_max = 0
         self._says_again_ms = 0
 
@@ -59,6 +69,19 @@ class GroupMemory:
                 )
                 raise self._refusal(reason, now)
         self._sum_bytes_max += more_bytes
+
+    def check_record(self, group_id: str, record_bytes: int, now: Instant) -> None:
+        """Raises GroupMaxSizeReached if so much cannot be stored as one record.
+
+        An append that the log refuses has every group of the shard loaded again: it must not come to that.
+        """
+        limit = self._record_bytes_max()
+        if record_bytes + _RECORD_SPARE_BYTES > limit:
+            reason = (
+                f"{_mebibytes(record_bytes)} of group {group_id} cannot be stored as one record; "
+                f"max.message.bytes={limit} of __consumer_offsets is the most"
+            )
+            raise self._refusal(reason, now)
 
     def _refusal(self, reason: str, now: Instant) -> GroupMaxSizeReached:
         if now.monotonic_ms >= self._says_again_ms:

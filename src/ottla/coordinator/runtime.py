@@ -49,6 +49,7 @@ from ottla.wire.errors import (
 Verify: TypeAlias = Callable[[int], Awaitable[ErrorCode]]
 """Whether a partition of the topic is part of the transaction."""
 
+_UNLIMITED = 1 << 62
 _STRING_LENGTH_MAX = 8_000
 """Characters; in UTF-8 they fit into the 32 kB that strings of the stored records may have."""
 
@@ -68,7 +69,7 @@ class GroupCoordinator:
         self._config: BrokerConfig | None = None
         self._times = settings.consumer_times
         self._image = MetadataImage()
-        memory = GroupMemory(settings, self._size_bytes)
+        memory = GroupMemory(settings, self._size_bytes, self._record_bytes_max)
         self._matching = Matching(runtime.clock, lambda: self._image.topics)
         kind = ShardKind(
             topic=OFFSETS_TOPIC,
@@ -83,6 +84,7 @@ class GroupCoordinator:
             codec=codec,
         )
         self._log = offsets_log
+        self._codec = codec
         self._shards = Shards(kind, node_id, runtime.clock, tasks)
         self._verifications = Verifications()
 
@@ -114,6 +116,10 @@ class GroupCoordinator:
     def _size_bytes(self) -> int:
         shards = (hosted.shard for hosted in self._shards)
         return sum(shard.groups.size_bytes for shard in shards if shard is not None)
+
+    def _record_bytes_max(self) -> int:
+        # What is compressed may be a fraction of its size, which only compressing it tells.
+        return _UNLIMITED if self._codec else min(map(self._log.batch_bytes_max, self._shards.loaded()))
 
     def close(self) -> None:
         self._shards.close()

@@ -81,6 +81,10 @@ class Shards(Generic[S]):
         found = self._hosted.get(partition)
         return None if found is None else found[0]
 
+    def loaded(self) -> list[int]:
+        """Partitions whose shards take commands."""
+        return [index for index, (_, hosted) in self._hosted.items() if hosted.shard is not None]
+
     def __iter__(self) -> Iterator[HostedShard[S]]:
         """By partition."""
         return iter([hosted for _, (_, hosted) in sorted(self._hosted.items())])

@@ -1,4 +1,4 @@
-"""Members of one group that each bring a megabyte of metadata and wait for the rebalance."""
+"""Members that bring megabytes of metadata, to keep or to store."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ import select
 import time
 
 from bystander import MIB, Bystander, memory_bytes
+from kio.schema.consumer_group_heartbeat.v1.request import ConsumerGroupHeartbeatRequest
 from kio.schema.errors import ErrorCode
 from kio.schema.join_group.v5.request import JoinGroupRequest, JoinGroupRequestProtocol
-from raw_client import JOIN_GROUP, RawConnection, parse_response, request_frame, wait_for_coordinator
+from raw_client import (
+    JOIN_GROUP,
+    RawConnection,
+    join_group_frame,
+    parse_response,
+    request_frame,
+    wait_for_coordinator,
+)
 
 from ottla.testing import BrokerProcess
 
+CONSUMER_GROUP_HEARTBEAT = 68
 MEMBERS = 160
 METADATA_BYTES = MIB
 REFUSED_MIN = MEMBERS - 64
@@ -63,3 +72,31 @@ def test_metadata_of_members_is_bounded() -> None:
         for member in members:
             member.close()
         assert broker.stop(timeout_seconds=20) == 0
+
+
+def test_what_cannot_be_stored_disturbs_no_other_group() -> None:
+    """A record that the log refuses would have all groups of its partition loaded again."""
+    settings = {"group.initial.rebalance.delay.ms": 30_000, "offsets.topic.num.partitions": 1}
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="hostile",
+        member_id="attacker",
+        member_epoch=0,
+        instance_id=None,
+        rack_id=None,
+        rebalance_timeout=datetime.timedelta(seconds=10),
+        subscribed_topic_names=tuple(f"a-name-of-a-topic-{i}" for i in range(70_000)),
+        subscribed_topic_regex=None,
+        server_assignor=None,
+        topic_partitions=(),
+    )
+    with (
+        BrokerProcess(settings) as broker,
+        RawConnection(broker.bootstrap_servers) as waiting,
+        RawConnection(broker.bootstrap_servers) as attacker,
+    ):
+        wait_for_coordinator(waiting, "waiting")
+        waiting.send(join_group_frame("waiting"))
+        answer = attacker.call(CONSUMER_GROUP_HEARTBEAT, 1, request)
+        assert select.select([waiting.socket], [], [], 0.5)[0] == [], "another group lost its place"
+        assert answer.error_code is ErrorCode.group_max_size_reached
+        assert "max.message.bytes" in answer.error_message

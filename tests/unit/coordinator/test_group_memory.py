@@ -12,6 +12,7 @@ from ottla.coordinator.commands import LeavingMember
 from ottla.coordinator.embedded import NAMES_MAX, MalformedProtocol, subscribed_topics
 from ottla.coordinator.memory import GroupMemory
 from ottla.coordinator.settings import GroupSettings
+from ottla.coordinator.shard import GroupShard
 from ottla.wire.errors import ErrorCode, GroupMaxSizeReached
 
 KIB = 1024
@@ -173,3 +174,48 @@ def test_the_count_follows_every_change() -> None:
     group = group_of(driver)
     pending = sum(1024 + len(member_id) for member_id in group.pending_joins)
     assert group.size_bytes == pending + sum(m.size_bytes for m in group.members.values())
+
+
+def storing_at_most(size: int) -> Driver:
+    driver = Driver(GroupSettings(group_initial_rebalance_delay_ms=1_000))
+    memory = GroupMemory(driver.settings, lambda: 0, lambda: size)
+    driver.shard = GroupShard(driver.settings, driver.topics, driver._new_id, memory=memory)
+    return driver
+
+
+def test_a_group_that_could_not_be_stored_is_told_before_anything_changes() -> None:
+    driver = storing_at_most(60 * KIB)
+    tickets = [join_large(driver) for _ in range(2)]
+    driver.advance(3_000)
+    joined = driver.result(tickets[0])
+    stored = len(driver.log)
+    with pytest.raises(GroupMaxSizeReached, match=r"max\.message\.bytes=61440 of __consumer_offsets"):
+        driver.result(driver.sync("g", joined.leader, 1, assignments=((joined.leader, b"some"),)))
+    assert len(driver.log) == stored
+    driver.leave("g", LeavingMember(joined.leader))
+    other = driver.result(tickets[1]).member_id
+    again = driver.result(driver.join(member_id=other, protocol_type="x", protocols=LARGE))
+    synced = driver.sync("g", other, again.generation, assignments=((other, b"some"),))
+    assert driver.result(synced).assignment == b"some"
+    key, value = driver.log[-1]
+    assert 40 * KIB < len(key) + len(value or b"") < 60 * KIB
+
+
+def test_a_subscription_that_could_not_be_stored_is_refused() -> None:
+    driver = storing_at_most(60 * KIB)
+    with pytest.raises(GroupMaxSizeReached, match="group g cannot be stored"):
+        driver.consumer("g", "m", 0, topics=tuple(f"name-{i}" for i in range(10_000)))
+    assert driver.log == []
+    assert driver.consumer("g", "m", 0, topics=tuple(f"name-{i}" for i in range(1_000))).member_epoch == 1
+
+
+def test_a_static_member_that_comes_back_with_too_much_to_store_is_refused() -> None:
+    driver = storing_at_most(60 * KIB)
+    ticket = driver.join(instance_id="static")
+    driver.advance(3_000)
+    first = driver.result(ticket)
+    driver.result(driver.sync("g", first.member_id, 1, instance_id="static"))
+    too_large = driver.join(instance_id="static", protocols=(("range", bytes(70 * KIB)),))
+    assert driver.result(too_large).error is ErrorCode.group_max_size_reached
+    assert driver.heartbeat("g", first.member_id, 1, "static") is ErrorCode.none
+    assert driver.result(driver.join(instance_id="static")).error is ErrorCode.none
