@@ -22,6 +22,7 @@ from ottla.log.types import TopicPartition
 from ottla.node import Node
 from ottla.records.batch import iter_headers
 from ottla.records.records import iter_records
+from ottla.replication.log_work import LogWork, _Made
 from ottla.sim.chaos.campaign import replay_command, run_campaign, run_seeds
 from ottla.sim.chaos.mixes import MIXES
 from ottla.sim.chaos.workload import simulate_chaos
@@ -38,7 +39,7 @@ def _silence() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("mix", ["deletion", "retention", "settings", "rot", "unmount", "power"])
+@pytest.mark.parametrize("mix", sorted(MIXES))
 @pytest.mark.parametrize("seed", range(3))
 def test_no_promise_is_broken(mix: str, seed: int) -> None:
     outcome = simulate_chaos(seed, MIXES[mix])
@@ -105,8 +106,28 @@ def test_flushing_a_log_that_was_deleted_is_found(monkeypatch: pytest.MonkeyPatc
             self._open_segments.forget(segment)
             segment.release()
 
+    async def flush(self: LogFiles, upto: int | None = None) -> None:
+        self._flush_lock = self._flush_lock or asyncio.Lock()
+        async with self._flush_lock:
+            end_offset = self.next_offset if upto is None else min(upto, self.next_offset)
+            if self.recovery_point < end_offset:
+                await self._sync(end_offset)
+
     monkeypatch.setattr(LogFiles, "release", release)
+    monkeypatch.setattr(LogFiles, "flush", flush)
     find("deletion", "NodeNeverFails")
+
+
+def test_a_partition_without_a_place_that_ends_the_node_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    settle = LogWork._settle
+
+    def settle_or_fail(self: LogWork, done: _Made) -> None:
+        if isinstance(done.outcome, OSError):
+            raise done.outcome
+        settle(self, done)
+
+    monkeypatch.setattr(LogWork, "_settle", settle_or_fail)
+    find("obstacles", "NodeNeverFails")
 
 
 def test_settings_that_contradict_the_defaults_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
