@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,12 +29,15 @@ from ottla.handlers.registry import REGISTRY
 from ottla.handlers.topic_partitions import describe_topic_partitions
 from ottla.raft.core import Progress
 from ottla.raft.driver import QuorumDescription
+from ottla.runtime.clock import SystemClock
+from ottla.telemetry.clients import ClientTelemetry
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode
 
 
 def versions(name: str = "client", version: str = "1.0", api_version: int = 4) -> Any:
-    broker = broker_with(image_of(features={"metadata.version": 27, "unset": 0}))
+    telemetry = ClientTelemetry(SystemClock(), Random(1), 1000)
+    broker = broker_with(image_of(features={"metadata.version": 27, "unset": 0}), telemetry=telemetry)
     request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
     return api_versions(broker, context(api_version), request)
 

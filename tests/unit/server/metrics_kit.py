@@ -76,6 +76,7 @@ class World:
                 count=lambda: Counter({("consumer", "Stable"): 2, ("classic", "Empty"): 1})
             ),
             transactions=SimpleNamespace(count=lambda: Counter({State.ONGOING: 3})),
+            telemetry=SimpleNamespace(instances=4, pushes=12, pushed_bytes=3456),
         )
         self.limits: Any = SimpleNamespace(
             connections={1: None, 2: None},

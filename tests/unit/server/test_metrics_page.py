@@ -74,6 +74,9 @@ def test_the_broker_and_its_cluster() -> None:
         "ottla_connections_refused_total": 3,
         "ottla_request_memory_bytes": 4096,
         "ottla_request_memory_limit_bytes": 1 << 20,
+        "ottla_client_metrics_instances": 4,
+        "ottla_client_metrics_pushes_total": 12,
+        "ottla_client_metrics_pushed_bytes_total": 3456,
     }
     labelled = {(name, *sorted(labels)): value for (name, labels), value in found.items() if labels}
     assert labelled["ottla_partition_uncleanable", "3", "table"] == 1

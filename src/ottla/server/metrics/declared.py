@@ -215,6 +215,21 @@ METRICS = (
         "queued.max.request.bytes: when as much memory is taken, no more requests are read.",
         lambda found: found.request_bytes_max,
     ),
+    _one(
+        "ottla_client_metrics_instances",
+        "Clients that asked this broker which metrics to push.",
+        lambda found: found.client_instances,
+    ),
+    _one(
+        "ottla_client_metrics_pushes_total",
+        "Pushes of metrics that were taken; the logger ottla.client_metrics says what was in them.",
+        lambda found: found.client_pushes,
+    ),
+    _one(
+        "ottla_client_metrics_pushed_bytes_total",
+        "Bytes of the pushes of metrics that were taken.",
+        lambda found: found.client_pushed_bytes,
+    ),
     # Coordinators.
     Declared(
         "ottla_groups",

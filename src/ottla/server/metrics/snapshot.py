@@ -60,6 +60,9 @@ class Snapshot:
     """By type and state."""
     transactional_ids: Mapping[str, int]
     """By state."""
+    client_instances: int
+    client_pushes: int
+    client_pushed_bytes: int
 
 
 async def read_snapshot(broker: Broker, limits: ConnectionLimits) -> Snapshot:
@@ -100,6 +103,9 @@ async def read_snapshot(broker: Broker, limits: ConnectionLimits) -> Snapshot:
         request_bytes_max=math.inf if request_bytes_max == UNLIMITED_BYTES else request_bytes_max,
         groups=broker.groups.count(),
         transactional_ids={state.label: states[state] for state in sorted(states)},
+        client_instances=broker.telemetry.instances,
+        client_pushes=broker.telemetry.pushes,
+        client_pushed_bytes=broker.telemetry.pushed_bytes,
     )
 
 
