@@ -221,7 +221,7 @@ def test_ottla_opens_a_partition_of_kafka(kafka_partition: Path, tmp_path: Path,
             read += log.read(first, 1, upto=log.next_offset)
         assert bytes(read) == written
         middle = EXPECTED[len(EXPECTED) // 2]
-        found = log.offset_for_timestamp(middle.timestamp_ms, upto=log.next_offset)
+        found = asyncio.run(log.offset_for_timestamp(middle.timestamp_ms, upto=log.next_offset))
         assert found is not None
         assert (found.offset, found.timestamp_ms) == (middle.offset, middle.timestamp_ms)
     finally:

@@ -66,7 +66,7 @@ async def list_offsets(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
 
-    def answer(topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    async def answer(topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         try:
             if times_named[topic, asked.partition_index] > 1:
                 raise InvalidRequest(f"Partition {topic}-{asked.partition_index} is named twice")
@@ -74,7 +74,7 @@ async def list_offsets(
                 raise UnsupportedVersion(f"Position {asked.timestamp} needs a newer ListOffsets version")
             partition = broker.replicas.partition(topic, asked.partition_index)
             partition.check_leader_epoch(asked.current_leader_epoch)
-            found = _find(partition, asked.timestamp, _readable_end(partition, request))
+            found = await _find(broker, partition, asked.timestamp, _readable_end(partition, request))
         except KafkaError as error:
             return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
         return ListOffsetsPartitionResponse(
@@ -86,7 +86,7 @@ async def list_offsets(
         )
 
     topics = [
-        (topic.name, [answer(topic.name, asked) async for asked in in_turns(topic.partitions)])
+        (topic.name, [await answer(topic.name, asked) async for asked in in_turns(topic.partitions)])
         async for topic in in_turns(request.topics)
     ]
     return ListOffsetsResponse(
@@ -106,7 +106,7 @@ def _readable_end(partition: Partition, request: ListOffsetsRequest) -> int:
     return partition.high_watermark
 
 
-def _find(partition: Partition, position: int, end: int) -> TimestampOffset:
+async def _find(broker: Broker, partition: Partition, position: int, end: int) -> TimestampOffset:
     log = partition.log
     match position:
         case Position.LATEST:
@@ -114,9 +114,11 @@ def _find(partition: Partition, position: int, end: int) -> TimestampOffset:
         case Position.EARLIEST | Position.EARLIEST_LOCAL:
             return TimestampOffset(-1, log.start_offset, log.epoch_at(log.start_offset))
         case Position.MAX_TIMESTAMP:
-            found = log.max_timestamp_offset()
+            async with broker.replicas.look_ups:
+                found = await log.max_timestamp_offset()
             return found if found is not None and found.offset < end else NOWHERE
         case Position.LATEST_TIERED | Position.EARLIEST_PENDING_UPLOAD:
             return NOWHERE
         case _:
-            return log.offset_for_timestamp(position, end) or NOWHERE
+            async with broker.replicas.look_ups:
+                return await log.offset_for_timestamp(position, end) or NOWHERE

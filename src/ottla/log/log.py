@@ -6,6 +6,7 @@ are. Nothing here waits.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 
 from crc32c import crc32c
@@ -19,8 +20,8 @@ from ottla.log.incoming import replicated, restamped
 from ottla.log.producers import ProducerBatch, last_sequence
 from ottla.log.refusals import may_append, refuse, refuse_timestamp
 from ottla.log.segment import Segment
-from ottla.log.timestamps import first_at_or_after, largest
-from ottla.log.types import AppendResult, TimestampOffset
+from ottla.log.timestamps import Search, SegmentGone, first_at_or_after, largest
+from ottla.log.types import AppendResult, LogClosed, TimestampOffset
 from ottla.log.verification import Verification
 from ottla.records import compression
 from ottla.records.batch import (
@@ -39,6 +40,7 @@ from ottla.records.compression import CODEC_MAX, CorruptRecords, InflatesTooFar
 from ottla.records.markers import read_marker
 from ottla.records.recompression import CODECS, is_slow, recompressed
 from ottla.runtime.disk import ReadableBuffer
+from ottla.runtime.tasks import finished
 from ottla.wire.errors import CorruptMessage, OffsetOutOfRange, RecordListTooLarge
 
 _PREFIX = struct.Struct(">qii")  # base offset, batch length, leader epoch
@@ -343,13 +345,38 @@ class PartitionLog(LogFiles):
             return []
         return self.aborted_transactions(fetch_offset, end_of(self.segments, data))
 
-    def offset_for_timestamp(self, timestamp_ms: int, upto: int) -> TimestampOffset | None:
+    async def offset_for_timestamp(self, timestamp_ms: int, upto: int) -> TimestampOffset | None:
         """The first record below `upto` with at least this timestamp."""
-        return first_at_or_after(self.segments.all, timestamp_ms, self.start_offset, upto)
+        while True:
+            segments = tuple(self.segments.all)
+            try:
+                for search in first_at_or_after(segments, timestamp_ms, self.start_offset, upto):
+                    found = await self._searched(search)
+                    if found is not None:
+                        return found if found.offset < upto else None
+            except SegmentGone:
+                continue
+            return None
 
-    def max_timestamp_offset(self) -> TimestampOffset | None:
+    async def max_timestamp_offset(self) -> TimestampOffset | None:
         """The first record with the largest timestamp."""
-        return largest(self.segments.all)
+        while (search := largest(self.segments.all)) is not None:
+            with contextlib.suppress(SegmentGone):
+                return await self._searched(search)
+        return None
+
+    async def _searched(self, search: Search) -> TimestampOffset | None:
+        runtime = self._runtime
+        try:
+            # A thread that has begun is not taken back, and counts until it ends.
+            return await finished(runtime.offload.run(search.run, runtime.disk))
+        except (OSError, CorruptMessage) as error:
+            if self.is_closed:
+                raise LogClosed(self.topic_partition) from error
+            if search.segment not in self.segments.all:
+                # Retention or compaction took it away meanwhile: what is there now decides.
+                raise SegmentGone from error
+            raise
 
     @property
     def latest_epoch(self) -> int:

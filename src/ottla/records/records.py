@@ -28,7 +28,7 @@ from ottla.records.batch import (
     NO_TIMESTAMP,
     TRANSACTIONAL,
 )
-from ottla.records.compression import CorruptRecords, compress, decompress
+from ottla.records.compression import DECOMPRESSED_BYTES_MAX, CorruptRecords, compress, decompress
 from ottla.runtime.disk import ReadableBuffer
 
 CHECKED = struct.Struct(">hiqqqhii")
@@ -95,8 +95,9 @@ def encode_batch(
     return HEADER.pack(base_offset, length, leader_epoch, MAGIC, crc, *fields) + data
 
 
-def iter_records(batch: ReadableBuffer) -> Iterator[Record]:
-    """The records of exactly one batch. Raises CorruptRecords where they do not match its header."""
+def iter_records(batch: ReadableBuffer, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
+    """The records of exactly one batch. Raises CorruptRecords where they do not match its header, and
+    InflatesTooFar where they are compressed and larger than `bytes_max`."""
     if len(batch) < HEADER_BYTES:
         raise CorruptRecords(f"a batch has at least {HEADER_BYTES} bytes, this one {len(batch)}")
     (base_offset, length, _, _, _, attributes, _, base_timestamp, max_timestamp, _, _, _, count) = (
@@ -106,7 +107,7 @@ def iter_records(batch: ReadableBuffer) -> Iterator[Record]:
         raise CorruptRecords(f"batch claims {length + LOG_OVERHEAD_BYTES} bytes and has {len(batch)}")
     data = memoryview(batch)[HEADER_BYTES:]
     # A batch that compaction has emptied keeps its header alone.
-    body = decompress(attributes & CODEC_MASK, data) if count else bytes(data)
+    body = decompress(attributes & CODEC_MASK, data, bytes_max) if count else bytes(data)
     append_time = max_timestamp if attributes & LOG_APPEND_TIME else None
     at = 0
     for _ in range(count):

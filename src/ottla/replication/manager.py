@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from uuid import UUID
@@ -20,6 +21,9 @@ from ottla.runtime import Offload
 from ottla.wire.errors import StorageError, UnknownTopicOrPartition
 
 log = logging.getLogger(__name__)
+
+# Each has a thread, of which there are few, and may hold a batch and what it inflates to.
+LOOK_UPS_AT_ONCE_MAX = 2
 
 
 class HostedTopic(dict[int, Partition]):
@@ -40,6 +44,8 @@ class ReplicaManager:
         self.logs = logs
         self.turns = ProducerTurns()
         self.preparations = Preparations()
+        self.look_ups = asyncio.Semaphore(LOOK_UPS_AT_ONCE_MAX)
+        """Of offsets by time."""
         self._node_id = node_id
         self._config = config
         self._image = MetadataImage()

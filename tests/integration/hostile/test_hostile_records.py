@@ -22,6 +22,9 @@ from ottla.records.records import Record, encode_batch
 from ottla.testing import BrokerProcess
 
 PRODUCE = 0
+LIST_OFFSETS = 2
+MAX_TIMESTAMP = -3
+GZIP = 1
 VERSION = 9
 MIB = 1 << 20
 # What a well-behaved client may have to wait for on a busy machine. On one that has nothing else to do it is
@@ -203,3 +206,38 @@ def test_garbage_is_refused_where_records_are_validated() -> None:
                 values.append(message.value())
         consumer.close()
         assert values == [*(b"%d" % number for number in range(50)), b"last"]
+
+
+def test_looking_for_a_time_among_bombs_holds_up_nobody() -> None:
+    """The wanted time is that of the last of many small records, and of zeros that compress very well."""
+    count = 500_000
+    start_ms = now_ms() - count
+    bomb = encode_batch([Record(None, b"", start_ms + number) for number in range(count)], codec=GZIP)
+    zeros = encode_batch([Record(None, bytes(150 * MIB), start_ms + count)], codec=GZIP)
+    module: Any = load_entity_module("list_offsets", 7, EntityType.request)
+
+    def found(connection: RawConnection, timestamp_ms: int) -> int:
+        partition = module.ListOffsetsPartition(
+            partition_index=0, current_leader_epoch=-1, timestamp=timestamp_ms
+        )
+        topic = module.ListOffsetsTopic(name="t", partitions=(partition,))
+        request = module.ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=(topic,))
+        answer = connection.call(LIST_OFFSETS, 7, request).topics[0].partitions[0]
+        assert answer.error_code == 0
+        return int(answer.offset)
+
+    with BrokerProcess({"message.max.bytes": str(8 * MIB)}) as running:
+        create(running, NewTopic("t", 1, 1))
+        with RawConnection(running.bootstrap_servers, timeout_s=60) as attacker:
+            for batch in (bomb, zeros):
+                assert produce(attacker, "t", [batch])[0].error_code == 0
+            with neighbour(running) as beside:
+                began = time.monotonic()
+                for _ in range(3):
+                    assert found(attacker, start_ms + count - 1) == count - 1
+                took_s = time.monotonic() - began
+                # What is larger than any batch should be is found by its header.
+                assert found(attacker, start_ms + count) == count
+                assert found(attacker, MAX_TIMESTAMP) == count
+        assert beside.waited_seconds_max < max(0.5, took_s / 4)
+        assert running.stop() == 0

@@ -57,13 +57,13 @@ class ListLog:
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         return self.epochs.end_offset_for(epoch, self.next_offset)
 
-    def offset_for_timestamp(self, timestamp_ms: int, upto: int) -> TimestampOffset | None:
+    async def offset_for_timestamp(self, timestamp_ms: int, upto: int) -> TimestampOffset | None:
         for offset in range(self.start_offset, upto):
             if offset * 100 >= timestamp_ms:
                 return TimestampOffset(offset * 100, offset, self.epoch_at(offset))
         return None
 
-    def max_timestamp_offset(self) -> TimestampOffset | None:
+    async def max_timestamp_offset(self) -> TimestampOffset | None:
         return TimestampOffset(1900, 19, LEADER_EPOCH)
 
     def delete_records_before(self, offset: int) -> None:
@@ -73,6 +73,7 @@ class ListLog:
 class OnePartition:
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
+        self.look_ups = asyncio.Semaphore(1)
 
     def partition(self, topic: str, index: int) -> Partition:
         if (topic, index) != self._partition.topic_partition:

@@ -63,7 +63,7 @@ def test_one_week() -> None:
     kit = LogKit(retention_ms=7 * DAY_MS, segment_ms=DAY_MS)
     log = kit.open()
     write_for_days(kit, log, 30, 100)
-    oldest = log.offset_for_timestamp(0, log.next_offset)
+    oldest = asyncio.run(log.offset_for_timestamp(0, log.next_offset))
     assert oldest is not None
     assert 7 * DAY_MS <= kit.clock.ms - oldest.timestamp_ms + DAY_MS // 24 <= 8 * DAY_MS + DAY_MS // 12
     kit.clock.ms += 30 * DAY_MS

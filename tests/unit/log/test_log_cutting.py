@@ -191,7 +191,7 @@ def test_truncation_takes_producers_epochs_and_timestamps_back() -> None:
     assert log.epochs.entries == [(0, 0), (1, 4)]
     assert log.producers.active[7].next_sequence == 7
     assert log.segments.active.largest_timestamp == NOW_MS + 6
-    assert log.max_timestamp_offset() == (NOW_MS + 6, 6, 1)
+    assert asyncio.run(log.max_timestamp_offset()) == (NOW_MS + 6, 6, 1)
 
 
 def test_truncation_during_a_flush_does_not_move_the_recovery_point() -> None:
