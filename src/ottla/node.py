@@ -93,14 +93,12 @@ class Node:
             self._stack.callback(runtime.disk.lock(f"{config.metadata_log_dir}/{LOCK_FILE}").release)
         self._stack.push_async_callback(self._close_logs, logs)
         clean = all(logs.was_closed(path) for path in config.log_dirs)
-        directories = meta_properties.prepare(
+        examined = meta_properties.examine(
             runtime.disk,
             runtime.random,
             list(dict.fromkeys((config.metadata_log_dir, *config.log_dirs))),
             config.node_id,
         )
-        self.cluster_id = directories[config.metadata_log_dir].cluster_id
-
         metadata_log = await wait_opened(runtime, config, clean=logs.was_closed(config.metadata_log_dir))
         controller = self._controller = Controller(runtime, config, metadata_log, self._fail)
         await controller.start()
@@ -108,6 +106,11 @@ class Node:
         self._stack.push_async_callback(self._core.close)
 
         stored = controller.image
+        last_registered = stored.brokers.get(config.node_id)
+        if last_registered is not None:
+            examined.check_known(last_registered.directories)
+        directories = examined.write_new(runtime.disk)
+        self.cluster_id = directories[config.metadata_log_dir].cluster_id
         stored_config = effective_config(config, stored)
         logs.open(lambda topic: resolve_topic(stored_config, stored.config(ResourceType.TOPIC, topic)))
         replicas = self._replicas = ReplicaManager(config.node_id, config, logs, runtime.offload)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -73,3 +76,75 @@ def test_high_watermarks_are_written_down_as_kafka_does() -> None:
         broker.stop()
         text = (Path(broker.data_dir) / "replication-offset-checkpoint").read_text()
         assert text == "0\n1\norders 0 7\n"
+
+
+@pytest.fixture
+def two_dirs(tmp_path: Path) -> Iterator[tuple[BrokerProcess, Path, Path]]:
+    """A broker that was stopped, with a log in each of its directories."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    with BrokerProcess(data_dir=f"{first},{second}") as broker:
+        produce(broker.bootstrap_servers, topic="a")
+        produce(broker.bootstrap_servers, topic="b")
+        broker.stop()
+        assert {path.name for path in (*first.glob("?-0"), *second.glob("?-0"))} == {"a-0", "b-0"}
+        assert list(second.glob("?-0"))
+        yield broker, first, second
+
+
+def refusal(broker: BrokerProcess) -> str:
+    """The one line with which a start ends."""
+    earlier = broker.log
+    with pytest.raises(RuntimeError, match="status 1"):
+        broker.start()
+    text = broker.log.removeprefix(earlier)
+    assert "Traceback" not in text
+    (line,) = (line for line in text.splitlines() if line.startswith("ottla: "))
+    return line
+
+
+def test_a_bare_mount_point_is_not_made_a_data_directory(
+    two_dirs: tuple[BrokerProcess, Path, Path], tmp_path: Path
+) -> None:
+    broker, _, second = two_dirs
+    second.rename(tmp_path / "unmounted")
+    second.mkdir()
+    line = refusal(broker)
+    assert line.startswith(f"ottla: {second}: has no meta.properties")
+    assert "is its disk mounted?" in line
+    assert "kafka-storage format" in line
+    assert not (second / "meta.properties").exists()
+    shutil.rmtree(second)
+    (tmp_path / "unmounted").rename(second)
+    broker.start()
+    assert end_offset(broker.bootstrap_servers, "a") == end_offset(broker.bootstrap_servers, "b") == 10
+
+
+def test_a_lost_directory_is_given_up_on_purpose(two_dirs: tuple[BrokerProcess, Path, Path]) -> None:
+    broker, first, second = two_dirs
+    shutil.rmtree(second)
+    line = refusal(broker)
+    command = line.rpartition("kafka-storage ")[2].split()
+    properties = first.parent / "server.properties"
+    properties.write_text(f"node.id=1\nlog.dirs={first},{second}\n")
+    command[command.index("FILE")] = str(properties)
+    subprocess.run([sys.executable, "-m", "ottla.cli.main", "storage", *command], check=True, timeout=60)
+    broker.start()
+    assert "this node had a directory (directory.id=" in broker.log
+    offsets = {end_offset(broker.bootstrap_servers, topic) for topic in ("a", "b")}
+    assert offsets == {0, 10}
+
+
+def test_a_directory_is_added_and_removed_on_purpose(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    with BrokerProcess(data_dir=str(first)) as broker:
+        produce(broker.bootstrap_servers)
+        broker.stop()
+        broker.data_dir = f"{first},{second}"
+        broker.start()
+        assert (second / "meta.properties").exists()
+        assert "this node had a directory" not in broker.log
+        broker.stop()
+        broker.data_dir = str(first)
+        broker.start()
+        assert "this node had a directory" in broker.log
+        assert end_offset(broker.bootstrap_servers) == 10

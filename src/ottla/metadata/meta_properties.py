@@ -1,12 +1,14 @@
 """`meta.properties`: which cluster and node a log directory belongs to, in Apache Kafka's format.
 
 A directory without the file is new and is given one. Directories that disagree stop the start: data of
-another cluster or node would otherwise be served, or deleted, as this one's.
+another cluster or node would otherwise be served, or deleted, as this one's. So does a new directory while
+one that the node had is gone: most likely it is the mount point of a disk that is not mounted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Collection, Sequence
 from random import Random
 from typing import NamedTuple
 from uuid import UUID
@@ -15,8 +17,14 @@ from ottla.config import parse_properties
 from ottla.metadata.uuids import RESERVED_MAX, parse_uuid, random_uuid, uuid_text
 from ottla.runtime.disk import Disk
 
+log = logging.getLogger(__name__)
+
 FILE_NAME = "meta.properties"
 VERSION = "1"
+_RESTORE = (
+    "restore the file from a backup, or copy that of another directory of this node and give it the "
+    "directory.id that this directory had"
+)
 
 
 class MetaPropertiesError(Exception):
@@ -40,7 +48,10 @@ def load(disk: Disk, log_dir: str) -> MetaProperties | None:
     if not disk.exists(path):
         return None
     values = parse_properties(disk.read_file(path).decode("utf-8", "replace"))
-    version = values.get("version", "0")
+    # Where ZooKeeper was used, Apache Kafka at first wrote none.
+    version = values.get("version", "0" if "broker.id" in values else "")
+    if not version.isdecimal():
+        raise MetaPropertiesError(f"{path}: has no version, the file may be damaged; {_RESTORE}")
     if version != VERSION:
         raise MetaPropertiesError(
             f"{path}: version={version} is not supported, only {VERSION}; "
@@ -48,21 +59,62 @@ def load(disk: Disk, log_dir: str) -> MetaProperties | None:
         )
     for key in ("cluster.id", "node.id", "directory.id"):
         if not values.get(key):
-            raise MetaPropertiesError(f"{path}: {key} is missing; restore the file from a backup")
+            raise MetaPropertiesError(f"{path}: {key} is missing, the file may be damaged; {_RESTORE}")
     try:
         node_id = int(values["node.id"])
         directory_id = parse_uuid(values["directory.id"])
     except ValueError as error:
-        raise MetaPropertiesError(f"{path}: {error}; restore the file from a backup") from error
+        raise MetaPropertiesError(f"{path}: {error}, the file may be damaged; {_RESTORE}") from error
     if directory_id.int <= RESERVED_MAX:
         raise MetaPropertiesError(f"{path}: directory.id={values['directory.id']} is a reserved id")
     return MetaProperties(values["cluster.id"], node_id, directory_id)
 
 
+class Directories(NamedTuple):
+    """By path: those that have their properties, and those that are to be given them."""
+
+    formatted: dict[str, MetaProperties]
+    new: dict[str, MetaProperties]
+
+    def write_new(self, disk: Disk) -> dict[str, MetaProperties]:
+        """The properties of all directories, which all have them then."""
+        for log_dir, properties in self.new.items():
+            disk.replace_file(f"{log_dir}/{FILE_NAME}", properties.to_text().encode())
+        return self.formatted | self.new
+
+    def check_known(self, known: Collection[UUID]) -> None:
+        """`known` are the directory ids that the node had when it last ran."""
+        present = {properties.directory_id for properties in self.formatted.values()}
+        missing = sorted(uuid_text(each) for each in known if each.int > RESERVED_MAX and each not in present)
+        if not missing:
+            return
+        if self.new:
+            new = ", ".join(self.new)
+            cluster_id = next((each.cluster_id for each in self.formatted.values()), "ID")
+            raise MetaPropertiesError(
+                f"{new}: has no {FILE_NAME}, while this node had a directory (directory.id="
+                f"{', '.join(missing)}) that is not there now; is its disk mounted? Mount it, or restore its "
+                f"{FILE_NAME}. To give up what was in it, remove it from log.dirs, or format the new one: "
+                f"kafka-storage format --cluster-id {cluster_id} --config FILE --ignore-formatted"
+            )
+        log.warning(
+            "this node had a directory (directory.id=%s) that is not among log.dirs now: partitions that "
+            "were in it begin empty. If that is not on purpose, stop the broker and add the directory again",
+            ", ".join(missing),
+        )
+
+
 def prepare(
     disk: Disk, random: Random, log_dirs: Sequence[str], node_id: int, cluster_id: str | None = None
 ) -> dict[str, MetaProperties]:
-    """The properties of each directory, all of one cluster and this node; new directories are written.
+    """As `examine`; new directories are written."""
+    return examine(disk, random, log_dirs, node_id, cluster_id).write_new(disk)
+
+
+def examine(
+    disk: Disk, random: Random, log_dirs: Sequence[str], node_id: int, cluster_id: str | None = None
+) -> Directories:
+    """The properties of each directory, all of one cluster and this node; new ones have none on disk yet.
 
     `cluster_id` is what to expect, or what to give a new cluster; without it one is drawn.
     """
@@ -94,12 +146,12 @@ def prepare(
                 "one was copied from the other"
             )
     expected = expected or uuid_text(random_uuid(random))
-    for log_dir in log_dirs:
-        if log_dir not in found:
-            properties = MetaProperties(expected, node_id, random_uuid(random))
-            disk.replace_file(f"{log_dir}/{FILE_NAME}", properties.to_text().encode())
-            found[log_dir] = properties
-    return found
+    new = {
+        log_dir: MetaProperties(expected, node_id, random_uuid(random))
+        for log_dir in log_dirs
+        if log_dir not in found
+    }
+    return Directories(found, new)
 
 
 def make_dir(disk: Disk, path: str) -> None:

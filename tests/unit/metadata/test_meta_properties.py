@@ -124,3 +124,11 @@ def test_random_uuids_are_version_4_and_have_no_dash() -> None:
         value = random_uuid(random)
         assert value.version == 4
         assert "-" not in uuid_text(value)
+
+
+@pytest.mark.parametrize("text", ["", "\x00\x00\x00", "cluster.id=c\nnode.id=1\n", "version=1\nnode.id=1\n"])
+def test_a_damaged_file_is_called_that(disk: SimDisk, text: str) -> None:
+    write(disk, "/a", text)
+    with pytest.raises(MetaPropertiesError, match="may be damaged; restore the file") as refused:
+        load(disk, "/a")
+    assert "ZooKeeper" not in str(refused.value)
