@@ -136,7 +136,7 @@ def alter_cluster_default(connection: RawConnection, key: str, value: str | None
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("max.connections", "0"),
+        ("max.connections", "1"),
         ("max.connections.per.ip", "1"),
         ("max.connections.per.ip.overrides", "127.0.0.1:1"),
     ],

@@ -270,7 +270,11 @@ def validate_broker(overrides: Mapping[str, str], *, per_broker: bool) -> None:
             )
         if key.dynamic == "per-broker" and not per_broker:
             raise ConfigError(f"{name}: must be set for one broker, not as the default of all")
-        key.parse(text)
+        if key.parse(text) == 0 and name == "max.connections":
+            raise ConfigError(
+                f"{name}={text}: must be at least 1; nobody could connect any more, not even to set it back. "
+                "To keep all clients away, stop the broker"
+            )
 
 
 def _usable(source: ConfigSource, layer: _Layer) -> tuple[dict[str, str], list[UnusedSetting]]:

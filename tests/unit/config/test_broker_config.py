@@ -296,3 +296,13 @@ def test_records_are_validated_by_listener() -> None:
         BrokerConfig.from_properties({**own, trusted: "all"})
     nobody = "listener.name.other.ottla.records.validate"
     assert BrokerConfig.from_properties({**own, nobody: "records"}).unknown_keys == (nobody,)
+
+
+def test_no_connections_at_all_cannot_be_set_while_the_broker_runs() -> None:
+    with pytest.raises(ConfigError, match=r"max.connections=0: must be at least 1; nobody could connect"):
+        validate_broker({"max.connections": "0"}, per_broker=False)
+    config = BrokerConfig.from_properties({"max.connections": "9"})
+    replayed = config.with_replayed({"max.connections": "0"}, {})
+    assert replayed.integer("max.connections") == 9
+    (unused,) = replayed.unused
+    assert unused.reason.startswith("max.connections=0: must be at least 1")
