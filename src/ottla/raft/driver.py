@@ -127,9 +127,8 @@ class RaftDriver:
     def load(self) -> Loaded:
         """The newest snapshot and the log after it. With one voter, all of it is or will be committed."""
         image = MetadataImage()
-        newest = self._snapshots.newest()
-        if newest is not None:
-            snapshot = self._snapshots.load(newest)
+        snapshot = self._snapshots.load_newest()
+        if snapshot is not None:
             image = snapshot.image
             self._last_timestamp_ms = snapshot.last_timestamp_ms
             self._follow_control(snapshot.quorum)

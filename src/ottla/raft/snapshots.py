@@ -7,7 +7,7 @@ pass the retention size. The newest stays whatever its size.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -15,17 +15,21 @@ from ottla.log.log import PartitionLog
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.snapshot import (
     Snapshot,
+    SnapshotDamaged,
     SnapshotId,
     list_snapshots,
     read_snapshot,
     remove_leftovers,
     write_snapshot,
 )
+from ottla.raft.metadata_log import QuorumError
 from ottla.records.records import Record
 from ottla.runtime import Runtime
 from ottla.wire.errors import StorageError
 
 logger = logging.getLogger(__name__)
+
+DAMAGED_SUFFIX = ".damaged"
 
 
 class SnapshotPolicy(NamedTuple):
@@ -48,8 +52,45 @@ class Snapshots:
         snapshots = list_snapshots(self._runtime.disk, self._log.dir)
         return snapshots[-1] if snapshots else None
 
-    def load(self, identity: SnapshotId) -> Snapshot:
-        return read_snapshot(self._runtime.disk, self._log.dir, identity)
+    def load_newest(self) -> Snapshot | None:
+        """Of those that are whole and that the log goes on from; None where the log has everything.
+
+        Newer ones, which are damaged, are set aside: nothing is lost without them.
+        """
+        damaged: dict[SnapshotId, SnapshotDamaged] = {}
+        for identity in reversed(list_snapshots(self._runtime.disk, self._log.dir)):
+            if damaged and identity.offset < self._log.start_offset:
+                break
+            try:
+                snapshot = read_snapshot(self._runtime.disk, self._log.dir, identity)
+            except SnapshotDamaged as error:
+                damaged[identity] = error
+                continue
+            self._set_aside(damaged, f"the snapshot {identity.file_name} and the log after it")
+            return snapshot
+        if not damaged:
+            return None
+        # One at offset 0 is what the cluster began with, which no log has.
+        if self._log.start_offset > 0 or min(damaged).offset == 0:
+            raise QuorumError(
+                f"{damaged[max(damaged)]}; no older snapshot is whole and has the log after it. Restore the "
+                f"file, or all of {self._log.dir}, from a backup"
+            )
+        self._set_aside(damaged, "the log alone")
+        return None
+
+    def _set_aside(self, damaged: Mapping[SnapshotId, SnapshotDamaged], instead: str) -> None:
+        for identity, error in damaged.items():
+            path = f"{self._log.dir}/{identity.file_name}"
+            self._runtime.disk.rename(path, path + DAMAGED_SUFFIX)
+            logger.error(
+                "%s. It is set aside as %s%s, and the metadata is read from %s instead. Nothing is lost, but "
+                "check the disk",
+                error,
+                identity.file_name,
+                DAMAGED_SUFFIX,
+                instead,
+            )
 
     def count_appended(self, size_bytes: int) -> None:
         self._log_bytes += size_bytes

@@ -387,3 +387,59 @@ def test_power_cut_at_any_moment_keeps_what_was_answered_and_halves_nothing(seed
             return replace(state(image), brokers={})
 
         world.run(scenario())
+
+
+@pytest.mark.parametrize("damaged_count", [1, 2])
+@pytest.mark.parametrize("content", [b"", b"nonsense" * 40])
+def test_a_damaged_snapshot_gives_way_to_an_older_one_or_to_the_log(
+    damaged_count: int, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with SimWorld(3) as world:
+        node = MetadataNode(world, metadata_log_max_record_bytes_between_snapshots="300")
+
+        async def scenario() -> None:
+            await node.start()
+            for name in "abcdefgh":
+                await node.controller.create_topics([NewTopic(name, 1)])
+            before = node.image
+            await node.stop()
+            disk = world.host(HOST).disk
+            disk.restart()
+            snapshots = list_snapshots(disk, LOG_DIR)
+            assert len(snapshots) > 1
+            damaged = snapshots[-1:] if damaged_count == 1 else snapshots
+            for each in damaged:
+                disk.replace_file(f"{LOG_DIR}/{each.file_name}", content)
+            await node.restart()
+            assert state(node.loaded) == state(before)
+            for each in damaged:
+                assert disk.exists(f"{LOG_DIR}/{each.file_name}.damaged")
+                assert f"{each.file_name}.damaged, and the metadata is read from" in caplog.text
+
+        world.run(scenario())
+
+
+def test_a_damaged_snapshot_that_nothing_can_replace_is_named() -> None:
+    with SimWorld(3) as world:
+        node = MetadataNode(
+            world,
+            metadata_log_max_record_bytes_between_snapshots="2000",
+            metadata_max_retention_bytes="1",
+        )
+        node.segment_bytes = 1000
+
+        async def scenario() -> None:
+            await node.start()
+            disk = world.host(HOST).disk
+            for number in range(200):
+                await node.controller.create_topics([NewTopic(f"topic-{number}", 1)])
+            await node.stop()
+            disk.restart()
+            (only,) = list_snapshots(disk, LOG_DIR)
+            path = f"{LOG_DIR}/{only.file_name}"
+            disk.replace_file(path, disk.read_file(path)[:-1])
+            with pytest.raises(QuorumError, match=f"{only.file_name}: incomplete.*from a backup"):
+                await node.restart()
+            assert disk.exists(path)
+
+        world.run(scenario())
