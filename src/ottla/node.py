@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.config import BrokerConfig, ConfigError, Endpoint, advertise, resolve_topic
@@ -41,6 +42,8 @@ from ottla.telemetry.clients import ClientTelemetry
 from ottla.wire.errors import CoordinatorLoadInProgress, StorageError
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from ottla.server.metrics.endpoint import MetricsEndpoint
 
 log = logging.getLogger(__name__)
@@ -112,7 +115,10 @@ class Node:
         directories = examined.write_new(runtime.disk)
         self.cluster_id = directories[config.metadata_log_dir].cluster_id
         stored_config = effective_config(config, stored)
-        logs.open(lambda topic: resolve_topic(stored_config, stored.config(ResourceType.TOPIC, topic)))
+        logs.open(
+            lambda topic: resolve_topic(stored_config, stored.config(ResourceType.TOPIC, topic)),
+            partial(_topic_id_of, stored, config.node_id),
+        )
         replicas = self._replicas = ReplicaManager(config.node_id, config, logs, runtime.offload)
         groups = self._groups = GroupCoordinator(
             runtime,
@@ -278,3 +284,11 @@ class Node:
             # As Kafka answers where it gets no ids: producers try again, which they would not after others.
             raise CoordinatorLoadInProgress(f"no producer id can be given out: {error}") from error
         return range(block.first_id, block.first_id + block.size)
+
+
+def _topic_id_of(image: MetadataImage, node_id: int, partition: TopicPartition) -> UUID | None:
+    """The topic of a log that should be here, by its name."""
+    topic = image.topics.get(partition.topic)
+    if topic is None or partition.partition >= len(topic.partitions):
+        return None
+    return topic.id if node_id in topic.partitions[partition.partition].replicas else None

@@ -148,3 +148,39 @@ def test_a_directory_is_added_and_removed_on_purpose(tmp_path: Path) -> None:
         broker.start()
         assert "this node had a directory" in broker.log
         assert end_offset(broker.bootstrap_servers) == 10
+
+
+def test_a_log_in_two_directories_is_refused_in_a_line(two_dirs: tuple[BrokerProcess, Path, Path]) -> None:
+    broker, first, second = two_dirs
+    (found,) = second.glob("?-0")
+    shutil.copytree(found, first / found.name)
+    line = refusal(broker)
+    assert line.startswith(f"ottla: {found.name} is both in {first / found.name} and {found}")
+
+
+def test_a_damaged_quorum_state_is_refused_in_a_line_and_can_be_moved_away() -> None:
+    with BrokerProcess() as broker:
+        produce(broker.bootstrap_servers)
+        broker.stop()
+        path = Path(broker.data_dir) / "__cluster_metadata-0" / "quorum-state"
+        path.write_text("{}")
+        line = refusal(broker)
+        assert line.startswith(f"ottla: {path}: not a quorum state")
+        assert "move the file away" in line
+        path.unlink()
+        broker.start()
+        assert end_offset(broker.bootstrap_servers) == 10
+
+
+def test_a_partition_whose_topic_id_is_lost_keeps_its_records() -> None:
+    with BrokerProcess() as broker:
+        produce(broker.bootstrap_servers)
+        broker.stop()
+        path = Path(broker.data_dir) / "orders-0" / "partition.metadata"
+        before = path.read_bytes()
+        path.unlink()
+        broker.start()
+        assert end_offset(broker.bootstrap_servers) == 10
+        assert path.read_bytes() == before
+        assert f"{path} was missing or damaged: it is written anew" in broker.log
+        assert "set aside" not in broker.log

@@ -66,6 +66,9 @@ class LogDir:
         self._on_failure = on_failure
         self._said_at: dict[str, float] = {}
 
+    def holds(self, partition: TopicPartition) -> bool:
+        return partition in self.logs or partition in self.unopened
+
     def refused(self, error: OSError, doing: str) -> StorageError:
         """What to answer when something could not be written, which is also said and acted upon here."""
         if error.errno in NO_ROOM:

@@ -12,7 +12,7 @@ from functools import partial
 from uuid import UUID
 
 from ottla.config import BrokerConfig, LogConfig
-from ottla.log.checkpoints import read_offsets, write_offsets
+from ottla.log.checkpoints import encode_partition_metadata, read_offsets, write_offsets
 from ottla.log.cleaner import HighWatermark, LogCleaner
 from ottla.log.directory import LogDir, Unopened
 from ottla.log.log import PartitionLog
@@ -21,6 +21,7 @@ from ottla.log.names import (
     DELETED_DIR_SUFFIX,
     HIGH_WATERMARKS_FILE,
     LOCK_FILE,
+    PARTITION_METADATA_FILE,
     RECOVERY_POINTS_FILE,
     START_OFFSETS_FILE,
     STRAY_DIR_SUFFIX,
@@ -51,6 +52,10 @@ _PRESENCE_CHECKS_MAX = 64
 
 class MetadataDirLost(RuntimeError):
     """The node must stop."""
+
+
+class LogInTwoDirs(Exception):
+    """Nobody knows which is the right one. The text names both."""
 
 
 class LogManager:
@@ -142,6 +147,7 @@ class LogManager:
         unopened = directory.unopened.get(partition)
         if unopened is not None:
             found = unopened.open(config)
+            self._adopt(found, topic_id)
             if found.topic_id != topic_id:
                 found.release()
                 raise _another_topics(found.dir)
@@ -170,6 +176,23 @@ class LogManager:
             made.release()
             raise _another_topics(path)
         return made
+
+    def _adopt(self, found: PartitionLog, topic_id: UUID | None) -> None:
+        """A log that does not say whose it is belongs to the topic of its name, as in Apache Kafka."""
+        if found.topic_id is not None or topic_id is None:
+            return
+        path = f"{found.dir}/{PARTITION_METADATA_FILE}"
+        try:
+            self._disk.replace_file(path, encode_partition_metadata(topic_id))
+        except OSError:
+            found.release()
+            raise
+        found.topic_id = topic_id
+        log.warning(
+            "%s was missing or damaged: it is written anew with the id of the topic that has the name now, "
+            "and the log is used. If the topic was deleted and made again since, these are the old records",
+            path,
+        )
 
     def add(self, directory: LogDir, partition_log: PartitionLog) -> PartitionLog:
         directory.unopened.pop(partition_log.topic_partition, None)
@@ -254,11 +277,15 @@ class LogManager:
         """Whether the directory was left in good order."""
         return any(directory.clean for directory in self._dirs if directory.path == path.rstrip("/"))
 
-    def open(self, config_of: Callable[[str], LogConfig]) -> None:
-        """Open what is in the locked directories."""
+    def open(
+        self,
+        config_of: Callable[[str], LogConfig],
+        topic_id_of: Callable[[TopicPartition], UUID | None] = lambda partition: None,
+    ) -> None:
+        """Open what is in the locked directories. `topic_id_of` is asked for logs that do not know theirs."""
         started = self._runtime.clock.monotonic()
         for directory in self._dirs:
-            self._open_dir(directory, config_of)
+            self._open_dir(directory, config_of, topic_id_of)
             self._lower_checkpoint(directory)
             self.cleaner.load(directory.path)
         # A snapshot may be older than producers are remembered.
@@ -266,7 +293,12 @@ class LogManager:
         elapsed_ms = (self._runtime.clock.monotonic() - started) * 1000
         log.info("opened %d logs in %d ms", len(self._logs), elapsed_ms)
 
-    def _open_dir(self, directory: LogDir, config_of: Callable[[str], LogConfig]) -> None:
+    def _open_dir(
+        self,
+        directory: LogDir,
+        config_of: Callable[[str], LogConfig],
+        topic_id_of: Callable[[TopicPartition], UUID | None],
+    ) -> None:
         path = directory.path
         recovery_points = read_offsets(self._disk, f"{path}/{RECOVERY_POINTS_FILE}")
         start_offsets = read_offsets(self._disk, f"{path}/{START_OFFSETS_FILE}")
@@ -279,9 +311,12 @@ class LogManager:
             partition = partition_in_name(name)
             if partition is None or partition.topic == METADATA_TOPIC:
                 continue
-            if partition in self._logs:
-                other = self._logs[partition].dir
-                raise ValueError(f"{partition} is both in {other} and {path}/{name}; remove the older one")
+            other = next((each.path for each in self._dirs if each.holds(partition)), None)
+            if other is not None:
+                raise LogInTwoDirs(
+                    f"{partition} is both in {other}/{partition} and {path}/{name}; look which one is "
+                    "current, and move the other one away"
+                )
             if not self._disk.is_dir(f"{path}/{name}"):
                 log.warning("%s/%s is a file, where a log would have its directory; remove it", path, name)
                 continue
@@ -302,7 +337,9 @@ class LogManager:
                 start_offsets.get(partition),
             )
             try:
-                self.add(directory, opening.open(config_of(partition.topic)))
+                opened = opening.open(config_of(partition.topic))
+                self._adopt(opened, topic_id_of(partition))
+                self.add(directory, opened)
             # Whatever is wrong with the files of one log, the others are not to blame.
             except Exception as error:
                 if not isinstance(error, OSError):

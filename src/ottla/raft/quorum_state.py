@@ -14,10 +14,12 @@ from ottla.runtime.disk import Disk
 FILE_NAME = "quorum-state"
 _NOBODY = -1
 _VERSIONS = (0, 1)
+# Others might have been promised a vote; with one voter, log and snapshots prove all that matters.
+_REMEDY = "this node is the only voter: move the file away, and it is written anew from the log"
 
 
 class QuorumStateDamaged(Exception):
-    """The text names the file and what is wrong with it."""
+    """The text names the file, what is wrong with it, and the remedy."""
 
 
 class QuorumState(NamedTuple):
@@ -35,7 +37,9 @@ def load_quorum_state(disk: Disk, directory: str) -> QuorumState | None:
         state = json.loads(text)
         version = state["data_version"]
         if version not in _VERSIONS:
-            raise QuorumStateDamaged(f"{path}: data_version {version} is not supported, only 0 and 1")
+            raise QuorumStateDamaged(
+                f"{path}: data_version {version} is not supported, only 0 and 1; {_REMEDY}"
+            )
         election = Election(
             epoch=int(state["leaderEpoch"]),
             leader_id=_somebody(int(state["leaderId"])),
@@ -43,7 +47,7 @@ def load_quorum_state(disk: Disk, directory: str) -> QuorumState | None:
         )
         return QuorumState(election, int(state.get("appliedOffset", 0)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise QuorumStateDamaged(f"{path}: not a quorum state ({error!r})") from error
+        raise QuorumStateDamaged(f"{path}: not a quorum state ({error!r}); {_REMEDY}") from error
 
 
 def save_quorum_state(disk: Disk, directory: str, state: QuorumState, voters: tuple[int, ...]) -> None:

@@ -10,6 +10,7 @@ from uuid import UUID
 from ottla.config import BrokerConfig, resolve_topic
 from ottla.log.log import PartitionLog
 from ottla.log.manager import LogManager
+from ottla.log.names import PARTITION_METADATA_FILE
 from ottla.log.types import TopicPartition
 from ottla.metadata.change import MetadataChange
 from ottla.metadata.image import MetadataImage, ResourceType, TopicImage
@@ -109,7 +110,12 @@ class ReplicaManager:
                 continue
             partition_log = self.logs.get(tp)
             if partition_log is not None and partition_log.topic_id != topic.id:
-                self._work.put_away(tp, f"its log is of topic id {partition_log.topic_id}, not {topic.id}")
+                self._work.put_away(
+                    tp,
+                    f"its log is of topic id {partition_log.topic_id}, not {topic.id} (should it be the "
+                    f"right one, stop the broker, rename it back to {tp}, without the file "
+                    f"{PARTITION_METADATA_FILE} in it, and start again)",
+                )
                 partition_log = None
             if partition_log is None:
                 self._work.create(tp, topic.id, config)

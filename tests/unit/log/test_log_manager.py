@@ -9,7 +9,7 @@ from log_kit import NOW_MS, LogKit, batch, fill, read_all
 
 from ottla.config import BrokerConfig, LogConfig
 from ottla.log.log import PartitionLog
-from ottla.log.manager import LogManager
+from ottla.log.manager import LogInTwoDirs, LogManager
 from ottla.log.types import TopicPartition
 from ottla.runtime.disk import DiskLocked
 from ottla.runtime.tasks import TaskScope
@@ -118,7 +118,7 @@ def test_one_partition_in_two_directories_is_an_error() -> None:
     create(manager, "orders")
     broker.stop(manager)
     broker.disk.make_dirs("/disk2/orders-0")
-    with pytest.raises(ValueError, match="orders-0 is both in /disk1/orders-0 and /disk2/orders-0"):
+    with pytest.raises(LogInTwoDirs, match="orders-0 is both in /disk1/orders-0 and /disk2/orders-0"):
         broker.start()
 
 
@@ -352,3 +352,26 @@ def test_a_file_where_a_log_would_be_does_not_keep_the_broker_from_starting() ->
         create(manager, "orders")
     broker.disk.remove("/disk1/orders-0")
     create(manager, "orders")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"version: 0\ntopic_id: AAAA", b"\x00\xff garbage"])
+def test_a_log_that_does_not_say_whose_it_is_belongs_to_the_topic_of_its_name(
+    content: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = Broker("/disk1")
+    manager = broker.start()
+    fill(create(manager, "orders"), 10)
+    broker.stop(manager)
+    path = "/disk1/orders-0/partition.metadata"
+    if content is None:
+        broker.disk.remove(path)
+    else:
+        broker.disk.replace_file(path, content)
+    manager = LogManager(broker.kit.runtime, BrokerConfig.from_properties(broker.properties), broker.dirs)
+    manager.lock()
+    manager.open(default_config, {ORDERS: TOPIC_ID}.get)
+    assert f"{path} was missing or damaged: it is written anew" in caplog.text
+    broker.stop(manager)
+    found = broker.start().get(ORDERS)
+    assert found is not None
+    assert (found.topic_id, found.next_offset) == (TOPIC_ID, 10)

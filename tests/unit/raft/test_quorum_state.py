@@ -52,5 +52,5 @@ def test_no_file_is_no_election(disk: SimDisk) -> None:
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"7", b'{"data_version":0}', b'{"data_version":2}'])
 def test_damage_is_named(disk: SimDisk, text: bytes) -> None:
     disk.replace_file("/q/quorum-state", text)
-    with pytest.raises(QuorumStateDamaged, match="/q/quorum-state"):
+    with pytest.raises(QuorumStateDamaged, match=r"/q/quorum-state: .*move the file away"):
         load_quorum_state(disk, "/q")

@@ -22,12 +22,24 @@ from ottla.cli.broker.log_lines import log_to_stderr
 from ottla.cli.broker.settings import broker_config, ignored, unreachable_from_elsewhere
 from ottla.cli.broker.stop_signals import ignore_from_now_on, stop_signals, stopped_before_ready
 from ottla.config import BrokerConfig, ConfigError
+from ottla.log.manager import LogInTwoDirs
 from ottla.metadata.meta_properties import MetaPropertiesError
 from ottla.metadata.records import MetadataRecordError
 from ottla.node import Node
 from ottla.raft.metadata_log import QuorumError
+from ottla.raft.quorum_state import QuorumStateDamaged
 from ottla.runtime import real_runtime
 from ottla.runtime.disk import DiskLocked
+
+# What keeps a node from starting and is for the operator to mend: the texts say how.
+_REFUSALS = (
+    ConfigError,
+    LogInTwoDirs,
+    MetadataRecordError,
+    MetaPropertiesError,
+    QuorumError,
+    QuorumStateDamaged,
+)
 
 # A broker makes few reference cycles and many short-lived objects: look for cycles a lot less often.
 _GC_THRESHOLDS = (50_000, 20, 50)
@@ -85,7 +97,7 @@ async def _serve(config: BrokerConfig) -> int:
         return stopped_before_ready()
     except DiskLocked as error:
         return _fail(f"{error.filename}: in use by another broker; stop it or choose another --data-dir")
-    except (ConfigError, MetaPropertiesError, QuorumError, MetadataRecordError) as error:
+    except _REFUSALS as error:
         return _fail(str(error))
     except OSError as error:
         return _fail(_os_error(error, config))
