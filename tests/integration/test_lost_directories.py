@@ -184,3 +184,21 @@ def test_a_partition_whose_topic_id_is_lost_keeps_its_records() -> None:
         assert path.read_bytes() == before
         assert f"{path} was missing or damaged: it is written anew" in broker.log
         assert "set aside" not in broker.log
+
+
+def test_a_log_of_another_topic_id_is_set_aside_and_can_be_brought_back() -> None:
+    with BrokerProcess() as broker:
+        produce(broker.bootstrap_servers)
+        broker.stop()
+        data = Path(broker.data_dir)
+        (data / "orders-0" / "partition.metadata").write_text("version: 0\ntopic_id: J8aAPcfLQt2bqs1JT_rMgQ")
+        broker.start()
+        assert "stop the broker, put it in the place of the new orders-0, without the file" in broker.log
+        assert end_offset(broker.bootstrap_servers) == 0
+        broker.stop()
+        (stray,) = data.glob("orders-0.*-stray")
+        shutil.rmtree(data / "orders-0")
+        stray.rename(data / "orders-0")
+        (data / "orders-0" / "partition.metadata").unlink()
+        broker.start()
+        assert end_offset(broker.bootstrap_servers) == 10

@@ -113,7 +113,7 @@ class ReplicaManager:
                 self._work.put_away(
                     tp,
                     f"its log is of topic id {partition_log.topic_id}, not {topic.id} (should it be the "
-                    f"right one, stop the broker, rename it back to {tp}, without the file "
+                    f"right one, stop the broker, put it in the place of the new {tp}, without the file "
                     f"{PARTITION_METADATA_FILE} in it, and start again)",
                 )
                 partition_log = None
