@@ -3,7 +3,8 @@
 After a clean shutdown files are as they should be and only the last few kilobytes are looked at, to find the
 end. After a crash, whatever lies beyond the recovery point may be torn: from the segment that holds it on,
 every batch is checked and the log is cut at the first bad one. Batches below the recovery point are on disk
-for certain, so one that does not match its CRC there has rotted and takes nothing else with it.
+for certain, so a bad one there has rotted and takes nothing else with it: it stays where it is, and if its
+header hides where the next begins, that one is looked for. Only where none is left is the log cut.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ from ottla.log.names import (
 from ottla.log.producers import ProducerStates
 from ottla.log.removal import DelayedRemoval
 from ottla.log.replay import load_producers
-from ottla.log.segment import RELATIVE_OFFSET_MAX, OpenSegments, Segment
+from ottla.log.salvage import header_at, next_whole_batch
+from ottla.log.segment import NEVER, RELATIVE_OFFSET_MAX, OpenSegments, Segment
 from ottla.log.segments import Segments, new_segment
 from ottla.log.snapshots import SnapshotFiles
 from ottla.log.syncing import Unsynced
 from ottla.log.types import TopicPartition
 from ottla.log.walk import BadBatch, checked_batches, headers
-from ottla.records.batch import NO_TIMESTAMP
+from ottla.records.batch import NO_TIMESTAMP, BatchHeader, crc_matches
 from ottla.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -48,6 +50,10 @@ log = logging.getLogger(__name__)
 # Left behind by whatever was interrupted; nothing of use is in them.
 _LEFTOVER_SUFFIXES = (DELETED_SUFFIX, ".tmp", CLEANED_SUFFIX, SWAP_SUFFIX)
 _METADATA_SNAPSHOT = ".checkpoint"
+
+
+class DamagedLog(Exception):
+    """What was on disk before cannot be read, and whoever opens the log does not go on without it."""
 
 
 @dataclass(slots=True)
@@ -74,12 +80,15 @@ def open_log(
     open_segments: OpenSegments | None = None,
     removal: DelayedRemoval | None = None,
     on_error: OnError | None = None,
+    refuse_damage: bool = False,
 ) -> PartitionLog:
     """Open the log in a directory, or begin one if there is none.
 
     `clean` says that it was closed in good order. `topic_id` is for a new log; an existing one has its own.
+    With `refuse_damage`, DamagedLog is raised for what is damaged below the recovery point and hides what
+    follows it, and the log is left as it is.
     """
-    return _Opening(runtime, directory, partition, config).open(
+    return _Opening(runtime, directory, partition, config, refuse_damage).open(
         clean=clean,
         recovery_point=recovery_point,
         start_offset=start_offset,
@@ -92,8 +101,14 @@ def open_log(
 
 class _Opening:
     def __init__(
-        self, runtime: Runtime, directory: str, partition: TopicPartition, config: LogConfig
+        self,
+        runtime: Runtime,
+        directory: str,
+        partition: TopicPartition,
+        config: LogConfig,
+        refuse_damage: bool,
     ) -> None:
+        self._refuse_damage = refuse_damage
         self._runtime = runtime
         self._disk = runtime.disk
         self._directory = directory
@@ -103,6 +118,8 @@ class _Opening:
         self._scan = _Scan()
         self._reindex_from: int | None = None
         """From the segment that begins here on, the indexes of aborted transactions are made again."""
+        self._damage: dict[int, list[tuple[int, int]]] = {}
+        """By the base offset of a segment: the bytes (from, to) that were stepped over."""
 
     def open(
         self,
@@ -133,10 +150,12 @@ class _Opening:
                 self._attach_indexes(segment)
             end_offset = self._find_end(segments[-1]) if clean else None
             if end_offset is None:
+                # All of a log that was closed in good order was on disk.
+                synced_offset = NEVER if clean else recovery_point
                 clean = False
                 suspect = min(suspect, len(segments) - 1)
                 scanned_from = segments[suspect].base_offset
-                end_offset = self._check_from(segments, suspect, recovery_point, epochs)
+                end_offset = self._check_from(segments, suspect, synced_offset, epochs)
             next_offset = end_offset
         if segments and next_offset < start_offset:
             log.error(
@@ -160,7 +179,12 @@ class _Opening:
             # Batches just scanned need not be looked at again if no idempotent producer wrote them.
             end_offset = next_offset if clean else max(self._scan.producers_end, scanned_from)
             producers = load_producers(
-                self._partition, snapshots, segments, end_offset, reindex_from=self._reindex_from
+                self._partition,
+                snapshots,
+                segments,
+                end_offset,
+                reindex_from=self._reindex_from,
+                damage=self._damage,
             )
             for segment in segments:
                 if self._reindex_from is not None and segment.base_offset >= self._reindex_from:
@@ -292,6 +316,8 @@ class _Opening:
         try:
             for position, header in headers(last.file, last.offsets.floor_position(last.size), last.size):
                 _check_reach(last, position, header.last_offset)
+                if not next_offset <= header.base_offset <= header.last_offset:
+                    raise BadBatch(position, f"offset {header.base_offset} cannot follow {next_offset - 1}")
                 next_offset = header.last_offset + 1
         except BadBatch as error:
             log.error("%s was closed in good order but is damaged: %s", last.path, error)
@@ -325,35 +351,64 @@ class _Opening:
         limit = segment.size
         next_offset = segment.base_offset
         problem: BadBatch | None = None
+        self._damage.pop(segment.base_offset, None)
         segment.reset()
         segment.transactions.reset()
-        try:
-            for position, header, intact in checked_batches(segment.file, 0, limit, segment.base_offset):
-                last_offset = header.last_offset
-                _check_reach(segment, position, last_offset)
-                was_synced = last_offset < recovery_point
-                if not intact:
-                    rotten = BadBatch(position, f"CRC of the batch at offset {header.base_offset} is wrong")
-                    if not was_synced:
-                        raise rotten
-                    log.error("%s: %s; it was on disk before, so it is kept", segment.path, rotten)
-                    self._scan.damaged += 1
-                # The CRC does not cover the base offset, but only compaction leaves gaps.
-                if header.base_offset != next_offset and not was_synced and not self._config.cleanup_compact:
-                    raise BadBatch(position, f"offset {header.base_offset} does not follow {next_offset - 1}")
-                segment.note(((last_offset, header.size, header.max_timestamp),))
-                if segment.write_due:
-                    segment.write_indexes()
-                if header.leader_epoch > epochs.latest:
-                    epochs.assign(header.leader_epoch, header.base_offset)
-                self._scan.records += header.record_count
-                next_offset = last_offset + 1
-                if header.producer_id >= 0:
-                    self._scan.producers_end = next_offset
-                    if header.is_control:
-                        self._reindex(segment.base_offset)
-        except BadBatch as error:
-            problem = error
+        while True:
+            resume: tuple[int, int] | None = None
+            try:
+                for position, header, intact in checked_batches(
+                    segment.file, segment.size, limit, next_offset
+                ):
+                    last_offset = header.last_offset
+                    _check_reach(segment, position, last_offset)
+                    # What a damaged header says of its own end tells nothing.
+                    was_synced = (last_offset if intact else next_offset) < recovery_point
+                    is_next = header.base_offset == next_offset
+                    if was_synced and not (intact and is_next):
+                        resume = self._find_misfit(segment, limit, position, header, intact, next_offset)
+                        if resume is not None:
+                            raise BadBatch(position, "its header does not fit to what follows")
+                    if not intact:
+                        rotten = BadBatch(
+                            position, f"CRC of the batch at offset {header.base_offset} is wrong"
+                        )
+                        if not was_synced:
+                            raise rotten
+                        log.error("%s: %s; it was on disk before, so it is kept", segment.path, rotten)
+                        self._scan.damaged += 1
+                    # The CRC does not cover the base offset, but only compaction leaves gaps.
+                    if not is_next and not was_synced and not self._config.cleanup_compact:
+                        raise BadBatch(
+                            position, f"offset {header.base_offset} does not follow {next_offset - 1}"
+                        )
+                    segment.note(((last_offset, header.size, header.max_timestamp),))
+                    if segment.write_due:
+                        segment.write_indexes()
+                    if header.leader_epoch > epochs.latest:
+                        epochs.assign(header.leader_epoch, header.base_offset)
+                    self._scan.records += header.record_count
+                    next_offset = last_offset + 1
+                    if header.producer_id >= 0:
+                        self._scan.producers_end = next_offset
+                        if header.is_control:
+                            self._reindex(segment.base_offset)
+            except BadBatch as error:
+                was_synced = next_offset < recovery_point
+                if was_synced and self._refuse_damage:
+                    segment.release()
+                    raise DamagedLog(
+                        f"{segment.path} is damaged from offset {next_offset} on, {error}"
+                    ) from error
+                if was_synced and resume is None:
+                    resume = next_whole_batch(
+                        segment.file, error.position, limit, next_offset, _offsets_within(segment)
+                    )
+                if resume is not None:
+                    next_offset = self._keep_damage(segment, error, next_offset, resume)
+                    continue
+                problem = error
+            break
         if problem is not None:
             level = logging.ERROR if next_offset < recovery_point else logging.WARNING
             log.log(level, "%s: cut off at offset %d, %s", segment.path, next_offset, problem)
@@ -363,6 +418,55 @@ class _Opening:
         segment.seal()
         self._unsynced.paths += segment.index_paths
         return next_offset, problem is None
+
+    def _find_misfit(
+        self,
+        segment: Segment,
+        limit: int,
+        position: int,
+        header: BatchHeader,
+        intact: bool,
+        next_offset: int,
+    ) -> tuple[int, int] | None:
+        """Where to go on, (position, offset), if what follows a batch shows that its header is damaged."""
+        end = position + header.size
+        if end >= limit:
+            return None
+        following = header_at(segment.file, end, limit)
+        if intact:
+            # A gap that compaction left, unless the next batch lies in what this one claims to have passed.
+            if following is None or not next_offset <= following.base_offset <= header.last_offset:
+                return None
+            is_whole = crc_matches(segment.file.read(end, following.size), following.crc)
+            return (end, following.base_offset) if is_whole else None
+        if following is not None:
+            gap = following.base_offset - header.last_offset - 1
+            if gap == 0 or (gap > 0 and self._config.cleanup_compact):
+                return None
+        return next_whole_batch(segment.file, position, limit, next_offset, _offsets_within(segment))
+
+    def _keep_damage(
+        self, segment: Segment, error: BadBatch, next_offset: int, resume: tuple[int, int]
+    ) -> int:
+        """Go on behind what was on disk before and cannot be read any more. Returns with which offset."""
+        position, offset = resume
+        log.error(
+            "%s: bytes %d to %d are damaged (%s); they were on disk before, so they are kept. Offsets %d to "
+            "%d of %s cannot be read, those behind can. Check the disk. Restore the file from a backup, or "
+            "let consumers go on behind the damage: kafka-delete-records with offset %d",
+            segment.path,
+            segment.size,
+            position - 1,
+            error.reason,
+            next_offset,
+            offset - 1,
+            self._partition,
+            offset,
+        )
+        self._scan.damaged += 1
+        self._damage.setdefault(segment.base_offset, []).append((segment.size, position))
+        segment.step_over(position, offset)
+        return offset
 
     def _reindex(self, base_offset: int) -> None:
         if self._reindex_from is None or base_offset < self._reindex_from:
@@ -379,15 +483,25 @@ class _Opening:
             return
         log.warning("%s: index files are missing or damaged and are made again", segment.path)
         limit = segment.size
+        next_offset = segment.base_offset
         segment.reset()
-        try:
-            for position, header in headers(segment.file, 0, limit):
-                _check_reach(segment, position, header.last_offset)
-                segment.note(((header.last_offset, header.size, header.max_timestamp),))
-                if segment.write_due:
-                    segment.write_indexes()
-        except BadBatch as error:
-            log.error("%s: offsets behind the damage cannot be found by index: %s", segment.path, error)
+        while True:
+            try:
+                for position, header in headers(segment.file, segment.size, limit):
+                    _check_reach(segment, position, header.last_offset)
+                    segment.note(((header.last_offset, header.size, header.max_timestamp),))
+                    next_offset = header.last_offset + 1
+                    if segment.write_due:
+                        segment.write_indexes()
+            except BadBatch as error:
+                resume = next_whole_batch(
+                    segment.file, error.position, limit, next_offset, _offsets_within(segment)
+                )
+                if resume is not None:
+                    next_offset = self._keep_damage(segment, error, next_offset, resume)
+                    continue
+                log.error("%s: offsets behind the damage cannot be found by index: %s", segment.path, error)
+            break
         segment.size = limit
         segment.seal()
         self._unsynced.paths += segment.index_paths
@@ -399,6 +513,10 @@ def _check_reach(segment: Segment, position: int, last_offset: int) -> None:
         raise BadBatch(
             position, f"offset {last_offset} cannot be in a segment that begins at {segment.base_offset}"
         )
+
+
+def _offsets_within(segment: Segment) -> range:
+    return range(segment.base_offset, segment.base_offset + RELATIVE_OFFSET_MAX + 1)
 
 
 def _offsets(names: list[str], suffix: str) -> list[int]:

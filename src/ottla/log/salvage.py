@@ -20,9 +20,12 @@ from ottla.records.batch import (
     crc_matches,
     read_header,
 )
+from ottla.runtime.disk import File
 
 _CHUNK_BYTES = 256 * 1024
 """Searched in one step: a few milliseconds at worst."""
+_CHECKED_BYTES_MAX = 4 * 1024**3
+"""Of what may be batches: each of many false ones that overlap could reach to the end of the file."""
 _LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
 _MAGIC = struct.pack("b", MAGIC)
 
@@ -47,8 +50,56 @@ def _find_in_segment(segment: Segment, offset: int, end_offset: int) -> Iterator
     position = 0
     if offset > segment.base_offset:
         position = segment.offsets.floor_offset(offset - segment.base_offset)
-    while position + HEADER_BYTES <= segment.size:
-        chunk = segment.file.read(position, _CHUNK_BYTES)
+    offsets = range(segment.base_offset, end_offset)
+    for found in _whole_batches(segment.file, position, segment.size, offsets):
+        if found is None:
+            yield None
+        elif found[1].base_offset >= offset:
+            position, header = found
+            segment.remember(header.base_offset, position)
+            yield header.base_offset
+            return
+
+
+def next_whole_batch(
+    file: File, position: int, limit: int, offset: int, offsets: range
+) -> tuple[int, int] | None:
+    """(position, base offset) of the first whole batch behind the damaged one at `position`, at or after
+    `offset`. `offsets` has those that can be in the file."""
+    first: tuple[int, int] | None = None
+    damaged = header_at(file, position, limit)
+    is_whole = damaged is not None and crc_matches(file.read(position, damaged.size), damaged.crc)
+    # No CRC covers the base offset. If that alone is wrong, it is known where the batch ends.
+    position += damaged.size if damaged is not None and is_whole else 1
+    for found in _whole_batches(file, position, limit, offsets):
+        if found is None or found[1].base_offset < offset:
+            continue
+        at, header = found
+        end = at + header.size
+        following = header_at(file, end, limit)
+        if end == limit or (following is not None and following.base_offset > header.last_offset):
+            return at, header.base_offset
+        # Perhaps the last before a torn end; perhaps only what the damaged batch carries looks like one.
+        first = first or (at, header.base_offset)
+    return first
+
+
+def header_at(file: File, position: int, limit: int) -> BatchHeader | None:
+    """What can be the header of a batch that ends before `limit`."""
+    if position + HEADER_BYTES > limit:
+        return None
+    header = read_header(file.read(position, HEADER_BYTES))
+    fits = _LENGTH_MIN <= header.length <= limit - position - LOG_OVERHEAD_BYTES
+    return header if fits and header.magic == MAGIC and header.last_offset_delta >= 0 else None
+
+
+def _whole_batches(
+    file: File, position: int, limit: int, offsets: range
+) -> Iterator[tuple[int, BatchHeader] | None]:
+    """(position, header) of what is whole from `position` on; None after every step."""
+    checked_bytes = 0
+    while position + HEADER_BYTES <= limit and checked_bytes < _CHECKED_BYTES_MAX:
+        chunk = file.read(position, min(_CHUNK_BYTES, limit - position))
         if len(chunk) < HEADER_BYTES:
             return
         at = 0
@@ -57,22 +108,22 @@ def _find_in_segment(segment: Segment, offset: int, end_offset: int) -> Iterator
             if at + HEADER_BYTES > len(chunk):
                 break
             header = read_header(chunk, at)
-            if not _is_whole(segment, position + at, header, end_offset):
+            if not _can_be_header(header, limit - position - at, offsets):
                 at += 1
-            elif header.base_offset >= offset:
-                segment.remember(header.base_offset, position + at)
-                yield header.base_offset
-                return
-            else:
-                # Stands before the damage. What it carries may look like a batch, and is none.
+                continue
+            checked_bytes += header.size
+            if crc_matches(file.read(position + at, header.size), header.crc):
+                yield position + at, header
+                # What it carries may look like a batch, and is none.
                 at += header.size
+            else:
+                at += 1
         position += max(at, len(chunk) - HEADER_BYTES + 1)
         yield None
 
 
-def _is_whole(segment: Segment, position: int, header: BatchHeader, end_offset: int) -> bool:
+def _can_be_header(header: BatchHeader, bytes_left: int, offsets: range) -> bool:
     return (
-        _LENGTH_MIN <= header.length <= segment.size - position - LOG_OVERHEAD_BYTES
-        and segment.base_offset <= header.base_offset <= header.last_offset < end_offset
-        and crc_matches(segment.file.read(position, header.size), header.crc)
+        _LENGTH_MIN <= header.length <= bytes_left - LOG_OVERHEAD_BYTES
+        and offsets.start <= header.base_offset <= header.last_offset < offsets.stop
     )

@@ -226,6 +226,16 @@ class Segment:
         self.size = position
         self._unindexed_bytes = unindexed
 
+    def step_over(self, position: int, offset: int) -> None:
+        """Damage reaches from the end to `position`, where the batch that begins with `offset` stands.
+
+        Its entry lets readers find what lies behind without walking through the damage.
+        """
+        self.offsets.append(offset - self.base_offset, position)
+        self.write_due = self.offsets.waiting >= WAITING_MAX
+        self.size = position
+        self._unindexed_bytes = 0
+
     def reset(self) -> None:
         """Forget all that is known of the contents, to find it out by noting every batch again."""
         self.offsets.truncate(0)

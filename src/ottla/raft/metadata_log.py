@@ -12,7 +12,7 @@ import contextlib
 from ottla.config import BrokerConfig, LogConfig
 from ottla.log.log import PartitionLog
 from ottla.log.names import LOG_SUFFIX, partition_in_name
-from ottla.log.recovery import open_log
+from ottla.log.recovery import DamagedLog, open_log
 from ottla.log.types import TopicPartition
 from ottla.metadata.snapshot import list_snapshots
 from ottla.metadata.uuids import METADATA_TOPIC_ID
@@ -63,15 +63,22 @@ def open_metadata_log(runtime: Runtime, config: BrokerConfig, *, clean: bool = F
     state = load_quorum_state(runtime.disk, directory) or QuorumState()
     snapshots = list_snapshots(runtime.disk, directory)
     synced_offset = max(state.synced_offset, snapshots[-1].offset if snapshots else 0)
-    log = open_log(
-        runtime,
-        directory,
-        METADATA_PARTITION,
-        _log_config(config),
-        clean=clean,
-        recovery_point=synced_offset,
-        topic_id=METADATA_TOPIC_ID,
-    )
+    try:
+        log = open_log(
+            runtime,
+            directory,
+            METADATA_PARTITION,
+            _log_config(config),
+            clean=clean,
+            recovery_point=synced_offset,
+            topic_id=METADATA_TOPIC_ID,
+            refuse_damage=True,
+        )
+    except DamagedLog as error:
+        raise QuorumError(
+            f"{directory}: {error}. All before offset {synced_offset} was on disk; the file is left as it "
+            "is: check the disk, repair the bytes or restore the directory from a backup"
+        ) from error
     if log.next_offset < synced_offset:
         log.release()
         raise QuorumError(

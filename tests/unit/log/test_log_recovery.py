@@ -302,11 +302,11 @@ def test_names_that_a_process_left_unsynced_are_synced_by_the_next_one(seed: int
 def test_an_offset_that_no_index_reaches_cuts_the_log_there(cleanup: dict[str, bool]) -> None:
     kit = LogKit(**cleanup)
     fill(kit.open(), 5)
-    kit.flip(FIRST, 3 * SIZE + 1)
+    kit.flip(FIRST, 4 * SIZE + 1)
     log = kit.open(clean=False, recovery_point=5)
-    assert log.next_offset == 3
+    assert log.next_offset == 4
     fill(log, 1)
-    assert len(read_all(log)) == 4
+    assert len(read_all(log)) == 5
 
 
 def test_a_log_that_was_closed_does_not_end_where_no_index_reaches() -> None:
