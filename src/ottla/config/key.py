@@ -24,6 +24,8 @@ DOUBLE_MAX = 1.7976931348623157e308
 
 # Python's int() would also take "1_000" and Kafka's parser does not.
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+# Longer ones Python refuses to read.
+_INTEGER_DIGITS_MAX = 4000
 _COMMA = re.compile(r"\s*,\s*")
 _REPLICA = re.compile(r"([0-9]+:[0-9]+)?")
 
@@ -138,7 +140,7 @@ class ConfigKey:
 
     def _parse_integer(self, text: str) -> int:
         bits = _BITS[self.type]
-        if _INTEGER.fullmatch(text) is None:
+        if len(text) > _INTEGER_DIGITS_MAX or _INTEGER.fullmatch(text) is None:
             raise self._refuse(text, f"must be a whole number of {bits} bits")
         value = int(text)
         if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):

@@ -244,7 +244,8 @@ class HostedShard(Generic[S]):
             if future.done():
                 continue  # the client has gone
             if isinstance(reply, KafkaError):
-                future.set_exception(reply)
+                # A traceback would hold on to the future, and to what was asked, until cycles are looked for.
+                future.set_exception(reply.with_traceback(None))
             else:
                 future.set_result(reply)
 
@@ -361,7 +362,7 @@ async def _committed() -> None:
 
 def _refused(error: KafkaError) -> asyncio.Future[Any]:
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    future.set_exception(error)
+    future.set_exception(error.with_traceback(None))
     return future
 
 

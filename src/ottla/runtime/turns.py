@@ -8,7 +8,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-ITEMS_PER_TURN = 50
+ITEMS_PER_TURN = 10
 SLICE_ITEMS_MAX = 500
 """Of what is handed on as a list: about as much work as a few of the larger requests."""
 

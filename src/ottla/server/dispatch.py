@@ -143,7 +143,7 @@ class Dispatcher:
 def _decoded(api: Api, message: Codec, context: RequestContext, frame: memoryview, at: int) -> Any:
     try:
         return message.read(frame, at)
-    except (SerialError, ValueError, IndexError, struct.error) as error:
+    except (SerialError, ValueError, LookupError, struct.error) as error:
         raise MalformedFrame(
             f"its {api.key.name} version {context.version} cannot be decoded: {error}"
         ) from error
