@@ -22,7 +22,7 @@ from raw_client import (
 from ottla.testing import BrokerProcess
 
 CONSUMER_GROUP_HEARTBEAT = 68
-MEMBERS = 160
+MEMBERS = 240
 METADATA_BYTES = MIB
 REFUSED_MIN = MEMBERS - 64
 WAIT_SECONDS_MAX = 30
@@ -31,7 +31,7 @@ SETTINGS = {
     "queued.max.request.bytes": 64 * MIB,
     "socket.request.max.bytes": 16 * MIB,
 }
-MEMORY_BYTES_MAX = 170 * MIB
+MEMORY_BYTES_MAX = 220 * MIB
 """ottla.group.max.bytes is 64 MiB, half of queued.max.request.bytes may be kept for later; the rest is what
 requests take that are being refused."""
 

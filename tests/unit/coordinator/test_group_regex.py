@@ -72,10 +72,10 @@ def test_what_re2_refuses_is_refused_with_the_reason(pattern: str, complaint: st
 
 def test_an_expression_that_would_make_python_backtrack_for_years_is_quick() -> None:
     matcher = compile_regex("(a|a)*(a+)+(a*)*b")
-    started = time.perf_counter()
+    started = time.process_time()
     assert not matcher.matches("a" * 249)
     assert matcher.matches("a" * 248 + "b")
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_the_worst_expressions_that_are_taken_are_not_slow_either() -> None:
@@ -83,7 +83,7 @@ def test_the_worst_expressions_that_are_taken_are_not_slow_either() -> None:
     rng = random.Random(1)
     names = ["".join(rng.choice("ab") for _ in range(249)) for _ in range(20)]
     for pattern in (f"({'|'.join(f'[ab]{{{n}}}c?' for n in range(1, 80))})*z", "(a?|b?)" * 1000):
-        started = time.perf_counter()
+        started = time.process_time()
         try:
             matcher = compile_regex(pattern)
         except RegexError as error:
@@ -91,7 +91,7 @@ def test_the_worst_expressions_that_are_taken_are_not_slow_either() -> None:
         else:
             for name in names:
                 matcher.matches(name)
-        assert time.perf_counter() - started < 1
+        assert time.process_time() - started < 1
 
 
 def test_names_that_are_not_ascii() -> None:
