@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 
@@ -86,15 +86,17 @@ class Directory:
 Node: TypeAlias = Inode | Directory
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Change:
     """One atomic change of names: a creation, a removal, or both, which is a rename."""
 
     removed: tuple[Directory, str] | None = None
     added: tuple[Directory, str, Node] | None = None
+    touched: frozenset[int] = field(init=False)
+    """Which directories; known once, since every sync asks every change."""
 
-    def directories(self) -> set[int]:
-        return {id(part[0]) for part in (self.removed, self.added) if part is not None}
+    def __post_init__(self) -> None:
+        self.touched = frozenset(id(part[0]) for part in (self.removed, self.added) if part is not None)
 
     def apply(self, *, durably: bool) -> None:
         if self.removed is not None:
@@ -129,9 +131,8 @@ class Medium:
         committed: list[Change] = []
         kept: list[Change] = []
         for change in reversed(self._pending):
-            touched = change.directories()
-            if wanted & touched or (chance is not None and chance.random() < survival):
-                wanted |= touched
+            if not wanted.isdisjoint(change.touched) or (chance is not None and chance.random() < survival):
+                wanted |= change.touched
                 committed.append(change)
             else:
                 kept.append(change)
