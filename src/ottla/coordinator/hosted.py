@@ -57,6 +57,7 @@ class HostedShard(Generic[S]):
         self._shard: S | None = None
         self._is_closed = False
         self._is_loading = False
+        self._load_task: asyncio.Task[None] | None = None
         self._load_error: Exception | None = None
         self._failures = 0
         """In a row, of storing what was decided."""
@@ -80,7 +81,11 @@ class HostedShard(Generic[S]):
     def start(self) -> None:
         if not self._is_loading:
             self._is_loading = True
-            self._tasks.spawn(self._load(), f"load-{self._kind.noun}-{self.partition}")
+            self._load_task = self._tasks.spawn(self._load(), f"load-{self._kind.noun}-{self.partition}")
+
+    async def wait_loaded(self, timeout_seconds: float) -> None:
+        if self._load_task is not None:
+            await asyncio.wait([self._load_task], timeout=timeout_seconds)
 
     async def _load(self) -> None:
         """Until it succeeds: what is in the way may be a log that is still being created, or a disk that

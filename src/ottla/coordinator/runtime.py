@@ -124,6 +124,9 @@ class GroupCoordinator:
     def close(self) -> None:
         self._shards.close()
 
+    async def wait_loaded(self) -> None:
+        await self._shards.wait_loaded()
+
     def partition_for(self, group_id: str) -> int:
         """Raises CoordinatorNotAvailable until the topic exists."""
         return self._shards.partition_for(group_id)

@@ -14,6 +14,9 @@ from ottla.runtime.clock import Clock
 from ottla.runtime.tasks import TaskScope
 from ottla.wire.errors import CoordinatorNotAvailable, NotCoordinator
 
+# In all, for the shards of one coordinator.
+LOAD_WAIT_SECONDS = 1.0
+
 
 class Shards(Generic[S]):
     def __init__(self, kind: ShardKind[S], node_id: int, clock: Clock, tasks: TaskScope) -> None:
@@ -84,6 +87,11 @@ class Shards(Generic[S]):
     def loaded(self) -> list[int]:
         """Partitions whose shards take commands."""
         return [index for index, (_, hosted) in self._hosted.items() if hosted.shard is not None]
+
+    async def wait_loaded(self) -> None:
+        """All of them, or a while: whoever made the topic is about to ask."""
+        for hosted in self:
+            await hosted.wait_loaded(LOAD_WAIT_SECONDS)
 
     def __iter__(self) -> Iterator[HostedShard[S]]:
         """By partition."""

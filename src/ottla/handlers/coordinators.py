@@ -128,6 +128,8 @@ async def _topic(broker: Broker, wanted: NewTopic) -> TopicImage:
         if outcome.error is not None and not isinstance(outcome.error, TopicAlreadyExists):
             raise CoordinatorNotAvailable(f"{wanted.name} cannot be created: {outcome.error}")
         await broker.replicas.wait_made([wanted.name])
+        # Who finds its coordinator asks it at once, and some clients do not ask twice.
+        await (broker.groups if wanted.name == OFFSETS_TOPIC else broker.transactions).wait_loaded()
         topic = broker.controller.image.topics.get(wanted.name)
         if topic is None:
             raise CoordinatorNotAvailable(f"{wanted.name} is being created; retry")

@@ -99,6 +99,9 @@ class TransactionCoordinator:
     def close(self) -> None:
         self._shards.close()
 
+    async def wait_loaded(self) -> None:
+        await self._shards.wait_loaded()
+
     def partition_for(self, transactional_id: str) -> int:
         """Raises CoordinatorNotAvailable until the topic exists."""
         return self._shards.partition_for(transactional_id)
