@@ -31,7 +31,7 @@ SETTINGS = {
     "queued.max.request.bytes": 64 * MIB,
     "socket.request.max.bytes": 16 * MIB,
 }
-KEPT_BYTES_MAX = 170 * MIB
+KEPT_BYTES_MAX = 230 * MIB
 """64 MiB are ottla.group.max.bytes, half of queued.max.request.bytes may be kept for later."""
 
 
