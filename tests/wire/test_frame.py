@@ -34,7 +34,7 @@ def feed(frames: FrameReader, stream: bytes, cuts: list[int]) -> list[bytes]:
         turn += 1
         while (frame := frames.next_frame()) is not None:
             got.append(bytes(frame))
-        assert frames.settle() == 0
+        assert frames.make_room() == 0
     return got
 
 
@@ -72,7 +72,7 @@ def deliver(frames: FrameReader, data: bytes) -> int:
             frames.received(size)
             piece = piece[size:]
             assert frames.next_frame() is None
-            if needed := frames.settle():
+            if needed := frames.make_room():
                 assert at + SCRATCH >= len(data), "nothing can be read until they are"
                 return needed
     return 0
@@ -119,7 +119,7 @@ def test_who_waits_for_more_holds_nothing_that_others_wait_for():
     frames.target()[:1] = first[-1:]
     frames.received(1)
     assert frames.next_frame() is not None
-    assert frames.settle() == 0
+    assert frames.make_room() == 0
     assert budget.used == 200_004
     assert budget.reserve(700_000)
     larger = struct.pack(">i", 900_000) + bytes(UNCOUNTED_BYTES_MAX - 4)

@@ -13,7 +13,7 @@ from ottla.config.cluster_keys import CLUSTER_KEYS
 from ottla.config.coordinator_keys import COORDINATOR_KEYS
 from ottla.config.entry import ConfigEntry, ConfigSource, ConfigSynonym, describe_key, describe_unknown
 from ottla.config.key import ConfigError, ConfigKey, Value, by_name
-from ottla.config.listeners import Address, Endpoint, parse_address, parse_endpoints
+from ottla.config.listeners import Address, Endpoint, parse_address, parse_endpoints, parse_voters
 from ottla.config.log_keys import LOG_KEYS
 from ottla.config.rules import check_broker
 from ottla.config.server_keys import SERVER_KEYS
@@ -160,12 +160,30 @@ class BrokerConfig:
         return self._broker_side(parse_endpoints("listeners", self.strings("listeners")))
 
     @property
+    def inter_broker_listener(self) -> str:
+        """The listener on which brokers reach each other."""
+        name = self.optional_string("inter.broker.listener.name")
+        return (name or self.string("security.inter.broker.protocol")).upper()
+
+    @property
     def advertised_listeners(self) -> tuple[Endpoint, ...] | None:
         if self._values["advertised.listeners"] is None:
             return None
         return self._broker_side(
             parse_endpoints("advertised.listeners", self.strings("advertised.listeners"))
         )
+
+    @property
+    def controller_listeners(self) -> tuple[Endpoint, ...]:
+        """Where other nodes reach the controller of this one."""
+        everywhere = parse_endpoints("listeners", self.strings("listeners"))
+        clients = self._broker_side(everywhere)
+        return tuple(endpoint for endpoint in everywhere if endpoint not in clients)
+
+    @property
+    def quorum_voters(self) -> Mapping[int, Address]:
+        """Members of the controller quorum by id; empty where this node is the only one."""
+        return parse_voters(self.strings("controller.quorum.voters"))
 
     @property
     def metrics_listener(self) -> Address | None:

@@ -26,7 +26,7 @@ CLUSTER_KEYS = (
         "process.roles",
         ConfigType.LIST,
         ("broker", "controller"),
-        "What this process is. This version is always both. Apache Kafka has no default.",
+        "What this process is: broker, controller, or both. Apache Kafka has no default.",
         choices=("broker", "controller"),
         required=True,
         importance="high",
@@ -49,14 +49,15 @@ CLUSTER_KEYS = (
         "controller.quorum.voters",
         ConfigType.LIST,
         (),
-        "Members of the controller quorum, as id@host:port. This version runs a quorum of one: this node.",
+        "Members of the controller quorum, as id@host:port, the same on every node. Without any, this node "
+        "is the only one.",
         importance="high",
     ),
     ConfigKey(
         "controller.quorum.bootstrap.servers",
         ConfigType.LIST,
         (),
-        "Where to find the controller quorum, as host:port. This version runs a quorum of one: this node.",
+        "Where to find the controller quorum, as host:port, where the metadata log says who its voters are.",
         importance="high",
     ),
     ConfigKey(
@@ -66,7 +67,6 @@ CLUSTER_KEYS = (
         "Time a candidate waits for votes before a new election.",
         minimum=0,
         importance="high",
-        effective=False,
     ),
     ConfigKey(
         "controller.quorum.fetch.timeout.ms",
@@ -75,7 +75,6 @@ CLUSTER_KEYS = (
         "Time without hearing from the leader after which a voter calls an election.",
         minimum=0,
         importance="high",
-        effective=False,
     ),
     ConfigKey(
         "controller.quorum.election.backoff.max.ms",
@@ -84,7 +83,6 @@ CLUSTER_KEYS = (
         "Longest random pause between elections.",
         minimum=0,
         importance="high",
-        effective=False,
     ),
     ConfigKey(
         "controller.quorum.append.linger.ms",
@@ -100,7 +98,6 @@ CLUSTER_KEYS = (
         2000,
         "Time a voter waits for an answer of another.",
         minimum=0,
-        effective=False,
     ),
     ConfigKey(
         "controller.quorum.retry.backoff.ms",
@@ -109,7 +106,6 @@ CLUSTER_KEYS = (
         "Pause before a failed quorum request is repeated.",
         minimum=0,
         importance="low",
-        effective=False,
     ),
     ConfigKey(
         "metadata.log.dir",
@@ -179,21 +175,19 @@ CLUSTER_KEYS = (
         ConfigType.INT,
         2000,
         "Time between two heartbeats of a broker to the controller.",
-        effective=False,
     ),
     ConfigKey(
         "broker.session.timeout.ms",
         ConfigType.INT,
         9000,
-        "Time without heartbeats after which the controller fences a broker.",
-        effective=False,
+        "Time without heartbeats after which the controller fences a broker. One whose connection to the "
+        "controller is gone, as when its process dies, is fenced when it does not come back at once.",
     ),
     ConfigKey(
         "initial.broker.registration.timeout.ms",
         ConfigType.INT,
         60_000,
         "Time a starting broker tries to register before it gives up.",
-        effective=False,
     ),
     ConfigKey(
         "default.replication.factor",
@@ -207,7 +201,6 @@ CLUSTER_KEYS = (
         ConfigType.BOOLEAN,
         True,
         "Whether a broker moves its leaderships away before it stops.",
-        effective=False,
     ),
     ConfigKey(
         "auto.leader.rebalance.enable",
@@ -215,7 +208,6 @@ CLUSTER_KEYS = (
         True,
         "Whether leadership is moved back to the preferred replicas in the background.",
         importance="high",
-        effective=False,
     ),
     ConfigKey(
         "leader.imbalance.check.interval.seconds",
@@ -224,7 +216,6 @@ CLUSTER_KEYS = (
         "How often preferred leaders are checked.",
         minimum=1,
         importance="high",
-        effective=False,
     ),
     ConfigKey(
         "replica.lag.time.max.ms",
@@ -232,7 +223,6 @@ CLUSTER_KEYS = (
         30_000,
         "Time a follower may be behind before it leaves the in-sync replicas.",
         importance="high",
-        effective=False,
     ),
     ConfigKey(
         "replica.fetch.max.bytes",
@@ -240,7 +230,6 @@ CLUSTER_KEYS = (
         1024 * 1024,
         "Bytes a follower asks for per partition.",
         minimum=0,
-        effective=False,
     ),
     ConfigKey(
         "replica.fetch.response.max.bytes",
@@ -248,7 +237,6 @@ CLUSTER_KEYS = (
         10 * 1024 * 1024,
         "Bytes a follower asks for per request.",
         minimum=0,
-        effective=False,
     ),
     ConfigKey(
         "replica.fetch.min.bytes",
@@ -256,7 +244,6 @@ CLUSTER_KEYS = (
         1,
         "Bytes a follower waits for.",
         importance="high",
-        effective=False,
     ),
     ConfigKey(
         "replica.fetch.wait.max.ms",
@@ -264,7 +251,6 @@ CLUSTER_KEYS = (
         500,
         "Longest time a follower's fetch waits for records.",
         importance="high",
-        effective=False,
     ),
     ConfigKey(
         "replica.fetch.backoff.ms",
@@ -272,7 +258,6 @@ CLUSTER_KEYS = (
         1000,
         "Pause of a follower after a failed fetch.",
         minimum=0,
-        effective=False,
     ),
     ConfigKey(
         "replica.socket.timeout.ms",
@@ -280,7 +265,6 @@ CLUSTER_KEYS = (
         30_000,
         "Time a follower waits for an answer; at least replica.fetch.wait.max.ms.",
         importance="high",
-        effective=False,
     ),
     ConfigKey(
         "replica.socket.receive.buffer.bytes",

@@ -43,6 +43,20 @@ def parse_address(key: str, text: str) -> Address | None:
     return Address(found["v6"] or found["host"] or "", int(found["port"]))
 
 
+def parse_voters(values: Iterable[str]) -> Mapping[int, Address]:
+    """controller.quorum.voters: `id@host:port` each."""
+    voters: dict[int, Address] = {}
+    for value in values:
+        number, _, text = value.partition("@")
+        found = _ADDRESS.fullmatch(text)
+        if not number.isdecimal() or found is None or not 0 < int(found["port"]) <= 65535:
+            raise ConfigError(f"controller.quorum.voters={value}: must be id@host:port")
+        if int(number) in voters:
+            raise ConfigError(f"controller.quorum.voters: must not name node {number} twice")
+        voters[int(number)] = Address(found["v6"] or found["host"] or "", int(found["port"]))
+    return voters
+
+
 def parse_endpoints(key: str, values: Iterable[str]) -> tuple[Endpoint, ...]:
     endpoints: list[Endpoint] = []
     for value in values:

@@ -11,6 +11,7 @@ from ottla.config.listeners import (
     parse_connection_overrides,
     parse_endpoints,
     parse_protocol_map,
+    parse_voters,
 )
 
 Values = Mapping[str, Value]
@@ -40,30 +41,47 @@ def _check_identity(values: Values) -> None:
     if values["broker.id"] not in {None, node_id}:
         raise ConfigError(f"broker.id={values['broker.id']}: must equal node.id={node_id}; node.id is enough")
     roles = cast("tuple[str, ...]", values["process.roles"])
-    if len(roles) != 2:
-        raise ConfigError(f"process.roles={','.join(roles)}: must be broker,controller; one process is both")
-    voters = cast("tuple[str, ...]", values["controller.quorum.voters"])
-    if voters and (len(voters) > 1 or voters[0].partition("@")[0] != str(node_id)):
+    if not roles:
+        raise ConfigError("process.roles=: must be broker, controller or broker,controller")
+    voters = parse_voters(cast("tuple[str, ...]", values["controller.quorum.voters"]))
+    if "controller" in roles:
+        if voters and node_id not in voters:
+            raise ConfigError(
+                f"controller.quorum.voters: must have this node, {node_id}@host:port, because process.roles "
+                f"has controller; it has {sorted(voters)}"
+            )
+    elif node_id in voters:
         raise ConfigError(
-            f"controller.quorum.voters={','.join(voters)}: must be this node ({node_id}@host:port) alone; "
-            "this version runs a quorum of one"
+            f"controller.quorum.voters: must not have this node, {node_id}, because process.roles={roles[0]}"
         )
-    servers = cast("tuple[str, ...]", values["controller.quorum.bootstrap.servers"])
-    if len(servers) > 1:
+    elif not voters and not values["controller.quorum.bootstrap.servers"]:
         raise ConfigError(
-            f"controller.quorum.bootstrap.servers={','.join(servers)}: must name one server; "
-            "this version runs a quorum of one"
+            f"process.roles={roles[0]}: say where the controllers are, in controller.quorum.voters or "
+            "controller.quorum.bootstrap.servers; or be broker,controller"
         )
 
 
 def _check_listeners(values: Values) -> None:
     listeners = parse_endpoints("listeners", cast("tuple[str, ...]", values["listeners"]))
     controllers = {name.upper() for name in cast("tuple[str, ...]", values["controller.listener.names"])}
-    clients = {endpoint.listener for endpoint in listeners} - controllers
-    if not clients:
+    roles = cast("tuple[str, ...]", values["process.roles"])
+    names = {endpoint.listener for endpoint in listeners}
+    clients = names - controllers
+    if "broker" not in roles:
+        if clients:
+            raise ConfigError(
+                f"listeners: {','.join(sorted(clients))} must be in controller.listener.names="
+                f"{','.join(sorted(controllers))}, because process.roles=controller serves no clients"
+            )
+    elif not clients:
         raise ConfigError(
             "listeners: must have a listener for clients; all of them are in controller.listener.names="
             + ",".join(sorted(controllers))
+        )
+    elif "controller" not in roles and clients != names:
+        raise ConfigError(
+            f"listeners: {','.join(sorted(names - clients))} is in controller.listener.names, but "
+            "process.roles=broker has no controller; remove it from listeners"
         )
     protocols = parse_protocol_map(cast(str, values["listener.security.protocol.map"]))
     for endpoint in listeners:

@@ -38,7 +38,6 @@ SERVER_KEYS = (
         ConfigType.STRING,
         None,
         "Listener that brokers use between themselves.",
-        effective=False,
     ),
     ConfigKey(
         "security.inter.broker.protocol",
@@ -46,7 +45,6 @@ SERVER_KEYS = (
         "PLAINTEXT",
         "Security protocol between brokers when inter.broker.listener.name is not set.",
         choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-        effective=False,
     ),
     ConfigKey(
         "authorizer.class.name",
@@ -69,7 +67,8 @@ SERVER_KEYS = (
         ConfigType.LONG,
         512 * 1024 * 1024,
         "Memory for requests that are being read or served, over all connections; while it is used up no "
-        "more is read. -1 sets no limit, which is Apache Kafka's default.",
+        "more is read. Long answers that clients have not read yet may take a quarter as much. -1 sets no "
+        "limit, which is Apache Kafka's default.",
     ),
     ConfigKey(
         "queued.max.requests",
@@ -179,7 +178,6 @@ SERVER_KEYS = (
         30_000,
         "Time a broker waits for an answer of another node.",
         importance="high",
-        effective=False,
     ),
     ConfigKey(
         "fetch.max.bytes",

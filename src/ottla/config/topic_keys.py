@@ -357,7 +357,6 @@ _TOPIC = (
         "Whether a replica that is not in sync may become leader when no other is left. Trades lost records "
         "for availability.",
         importance="high",
-        effective=False,
     ),
     _INTERNAL_SEGMENT_BYTES,
 )

@@ -294,8 +294,12 @@ class LogCleaner:
     async def _compact(self, dirt: Dirt, groups: Sequence[Sequence[Segment]], plan: Plan) -> None:
         clock, cleaned_log = self._runtime.clock, dirt.log
         started = clock.monotonic()
+        truncations = cleaned_log.truncations
 
         async def on_result(result: CleanedGroup | Compacted) -> None:
+            if truncations != cleaned_log.truncations:
+                # What was read is not what there is now.
+                raise Outdated
             match result:
                 case CleanedGroup():
                     await self._swap(cleaned_log, groups[result.group], plan, result)
@@ -339,11 +343,11 @@ class LogCleaner:
     async def _swap(
         self, cleaned_log: PartitionLog, group: Sequence[Segment], plan: Plan, written: CleanedGroup
     ) -> None:
-        cleaned = cleaned_log.begin_cleaned(group)
+        cleaned = cleaned_log.files.begin_cleaned(group)
         run, disk = self._runtime.offload.run, self._runtime.disk
         await run(_adopt, disk, plan, cleaned, written)
         try:
-            swapped = self._is_here(cleaned_log) and cleaned_log.replace(group, cleaned)
+            swapped = self._is_here(cleaned_log) and cleaned_log.files.replace(group, cleaned)
         except OSError as error:
             # Files are no longer what memory says; the next start completes the swap.
             raise SwapFailed(

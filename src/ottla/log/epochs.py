@@ -75,6 +75,11 @@ class LeaderEpochs:
             self._starts[0] = start_offset
             self._changed()
 
+    def clear(self) -> None:
+        self._epochs.clear()
+        self._starts.clear()
+        self._changed()
+
     def _changed(self) -> None:
         self.latest = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
         self.dirty = True

@@ -16,37 +16,41 @@ from ottla.log.checkpoints import encode_partition_metadata, read_offsets, write
 from ottla.log.cleaner import HighWatermark, LogCleaner
 from ottla.log.directory import LogDir, Unopened
 from ottla.log.log import PartitionLog
+from ottla.log.moving import Moves
 from ottla.log.names import (
     CLEAN_SHUTDOWN_FILE,
     DELETED_DIR_SUFFIX,
     HIGH_WATERMARKS_FILE,
     LOCK_FILE,
+    MOVED_FROM_FILE,
     PARTITION_METADATA_FILE,
     RECOVERY_POINTS_FILE,
     START_OFFSETS_FILE,
     STRAY_DIR_SUFFIX,
     deleted_dir_name,
+    future_dir_name,
     partition_in_name,
+    partition_of_future,
     stray_dir_name,
 )
 from ottla.log.recovery import open_log
 from ottla.log.removal import DelayedRemoval
 from ottla.log.scrubber import Scrubber
 from ottla.log.segment import OpenSegments
-from ottla.log.types import TopicPartition
-from ottla.runtime import Runtime
+from ottla.log.types import METADATA_PARTITION, LogClosed, TopicPartition
+from ottla.runtime import Clock, Runtime
 from ottla.runtime.tasks import TaskScope
-from ottla.wire.errors import StorageError
+from ottla.wire.errors import LogDirNotFound, ReplicaNotAvailable, StorageError
 
 log = logging.getLogger(__name__)
 
 # Raft opens this one itself; it may share the directory with ordinary logs.
-METADATA_TOPIC = "__cluster_metadata"
 
 HOUSEKEEPING_INTERVAL_MS = 1000
+# For so long, at most, records go into files that somebody removed. It is a call or two of the system.
+PRESENCE_INTERVAL_MS = 250
 
-
-# Looked at per round of housekeeping whether they are still there, one after the other.
+# Logs that are looked for in one round, one after the other.
 _PRESENCE_CHECKS_MAX = 64
 
 
@@ -71,11 +75,17 @@ class LogManager:
         self._checkpoint_lock = asyncio.Lock()
         # Not known before the partitions are.
         self._high_watermark: HighWatermark = lambda partition: None
+        self._high_watermarks_at_start: dict[TopicPartition, int] = {}
         self.cleaner = LogCleaner(
             runtime, lambda: self.config, self.logs_by_dir, self.write_checkpoints, self.refused, self.fail
         )
         self.scrubber = Scrubber(runtime, lambda: self.config, self.logs_by_dir, self.refused)
         self._next_presence_check = 0
+        self.moves = Moves(runtime, self._put_in_place, self.write_checkpoints)
+        self._preferred: dict[TopicPartition, str] = {}
+        """Where logs are to be made that somebody wanted elsewhere before they were there."""
+        self.on_moved: Callable[[PartitionLog], None] = lambda moved: None
+        """Told of each log that has taken the place of another, in another directory."""
         self.on_offline: Callable[[TopicPartition, str], None] = lambda partition, reason: None
         """Told of each log that is out of use from now on, and why."""
 
@@ -131,6 +141,8 @@ class LogManager:
                 if directory.failure is not None:
                     raise StorageError(f"{directory.path} is out of use: {directory.failure}")
                 usable = [directory]
+        if (wanted := self._preferred.get(partition)) is not None and len(usable) > 1:
+            usable = [directory for directory in usable if directory.path == wanted] or usable
         if not usable:
             raise StorageError("all data directories are out of use; check the disks, restart the broker")
         chosen = min(usable, key=lambda candidate: len(candidate.logs) + candidate.coming)
@@ -210,6 +222,8 @@ class LogManager:
     def close_log(self, partition: TopicPartition) -> PartitionLog:
         """Out of use and out of sight; its files are where they were."""
         closed = self._logs.pop(partition)
+        self._preferred.pop(partition, None)
+        self.cancel_move(partition)
         self.cleaner.forget(partition)
         self.scrubber.forget(partition)
         for directory in self._dirs:
@@ -231,12 +245,168 @@ class LogManager:
         self._removal.add_dir(self._runtime.clock.now_ms() + closed.config.file_delete_delay_ms, path)
 
     def _dir_failed(self, directory: LogDir) -> None:
+        for partition, (_, copy) in list(self.moves.copies.items()):
+            if copy.dir.startswith(f"{directory.path}/"):
+                self.moves.forget(partition)
+                copy.release()
         for partition in list(directory.logs):
             self._take_offline(partition, f"{directory.path} is out of use: {directory.failure}")
+
+    # Moving.
+
+    async def move(self, partition: TopicPartition, path: str) -> None:
+        """Begin to move a log to another directory, or leave it where it is if that is there already.
+
+        Raises LogDirNotFound, StorageError, or ReplicaNotAvailable: the log will be made there once it is.
+        """
+        path = path.rstrip("/") or "/"
+        target = next((directory for directory in self._dirs if directory.path == path), None)
+        if target is None:
+            known = ", ".join(directory.path for directory in self._dirs)
+            raise LogDirNotFound(f"{path} is not a data directory of this broker, which has {known}")
+        if target.failure is not None:
+            raise StorageError(f"{path} is out of use: {target.failure}")
+        source = self._logs.get(partition)
+        if source is None:
+            self._preferred[partition] = path
+            raise ReplicaNotAvailable(
+                f"{partition} is not on this broker; when it comes, it will be in {path}"
+            )
+        copy = self.moves.copy_of(partition)
+        if copy is not None and copy.dir.rpartition("/")[0] == path:
+            return
+        self.cancel_move(partition)
+        if source.dir.rpartition("/")[0] == path:
+            return
+        name = future_dir_name(partition, self._runtime.random.getrandbits(128))
+        try:
+            made = await self._runtime.offload.run(
+                self._open_copy, target, f"{path}/{name}", partition, source.config, source.topic_id
+            )
+        except OSError as error:
+            raise target.refused(error, f"making a copy of {partition}") from error
+        if self._logs.get(partition) is not source or partition in self.moves.copies:
+            made.release()
+            self._removal.add_dir(0, made.dir)
+            return
+        if source.start_offset:
+            made.truncate_fully_and_start_at(source.start_offset)
+        log.info("%s moves from %s to %s", partition, source.dir, path)
+        self.moves.begin(source, made)
+
+    def _open_copy(
+        self,
+        directory: LogDir,
+        path: str,
+        partition: TopicPartition,
+        config: LogConfig,
+        topic_id: UUID | None,
+    ) -> PartitionLog:
+        """Blocks. What is there already is checked whole: nobody writes down how far a copy is on disk."""
+        return open_log(
+            self._runtime,
+            path,
+            partition,
+            config,
+            clean=False,
+            topic_id=topic_id,
+            open_segments=self._open_segments,
+            removal=self._removal,
+            on_error=directory.refused,
+        )
+
+    def cancel_move(self, partition: TopicPartition) -> None:
+        copy = self.moves.forget(partition)
+        if copy is not None:
+            copy.release()
+            self._removal.add_dir(self._runtime.clock.now_ms(), copy.dir)
+
+    def _put_in_place(self, source: PartitionLog, copy: PartitionLog) -> None:
+        """The copy has everything that the log has, on disk but for the last of it."""
+        partition = source.topic_partition
+        home = next(found for found in self._dirs if copy.dir.startswith(f"{found.path}/"))
+        deleted = self.name_out_of_use(source, stray=False)
+        try:
+            self._disk.rename(source.dir, deleted)
+            self._disk.rename(copy.dir, f"{home.path}/{partition}")
+        except OSError as error:
+            home.fail(f"{error.strerror or error} while putting {partition} into its new place")
+            return
+        copy.moved_to(f"{home.path}/{partition}")
+        copy.update_config(source.config)
+        # The same and more: of transactions that began below the start of the log, a copy has not seen all.
+        copy.producers = source.producers
+        for directory in self._dirs:
+            directory.logs.pop(partition, None)
+        # Who waits for a flush there must not take it for done.
+        source.lost_because = f"its log was moved to {home.path} meanwhile; retry"
+        source.release()
+        self.scrubber.forget(partition)
+        self.remove_later(source, deleted)
+        self.add(home, copy)
+        log.info("%s is now in %s", partition, copy.dir)
+        self.on_moved(copy)
+
+    def _put_away_what_was_moved(self) -> None:
+        """At start: of a log that was put away when a copy took its place, the old name may be back."""
+        found: dict[str, list[LogDir]] = {}
+        for directory in self._dirs:
+            for name in self._disk.list_dir(directory.path):
+                if partition_in_name(name) is not None:
+                    found.setdefault(name, []).append(directory)
+        for name, directories in found.items():
+            for directory in directories if len(directories) > 1 else ():
+                marker = f"{directory.path}/{name}/{MOVED_FROM_FILE}"
+                partition = partition_in_name(name)
+                if partition is None or not self._disk.exists(marker):
+                    continue
+                old = self._disk.read_file(marker).decode("utf-8", "replace")
+                home = next((other for other in directories if f"{other.path}/{name}" == old), None)
+                if home is not None:
+                    away = deleted_dir_name(partition, self._runtime.random.getrandbits(128))
+                    log.warning("%s was moved to %s/%s before; it is put away", old, directory.path, name)
+                    self._disk.rename(old, f"{home.path}/{away}")
+                    self._disk.sync_dir(home.path)
+
+    def _resume_moves(self, config_of: Callable[[str], LogConfig]) -> None:
+        """At start: copies go on growing; one whose log is gone was about to take its place."""
+        for directory in self._dirs:
+            if directory.failure is not None:
+                continue
+            for name in self._disk.list_dir(directory.path):
+                partition = partition_of_future(name)
+                if partition is None:
+                    continue
+                path = f"{directory.path}/{name}"
+                source = self._logs.get(partition)
+                try:
+                    if source is None and not any(found.holds(partition) for found in self._dirs):
+                        self._disk.rename(path, f"{directory.path}/{partition}")
+                        path = f"{directory.path}/{partition}"
+                        log.warning(
+                            "%s: takes the place of a log that was moved when the broker stopped", path
+                        )
+                        copy = self._open_copy(directory, path, partition, config_of(partition.topic), None)
+                        self.add(directory, copy)
+                    elif (
+                        source is None
+                        or partition in self.moves.copies
+                        or source.dir.startswith(f"{directory.path}/")
+                    ):
+                        log.warning("%s is a copy that nobody needs; it is left, remove it", path)
+                    else:
+                        copy = self._open_copy(directory, path, partition, source.config, source.topic_id)
+                        self.moves.begin(source, copy)
+                except OSError as error:
+                    directory.refused(error, f"opening {path}")
 
     def _take_offline(self, partition: TopicPartition, reason: str) -> None:
         self.close_log(partition).lost_because = reason
         self.on_offline(partition, reason)
+
+    @property
+    def clock(self) -> Clock:
+        return self._runtime.clock
 
     async def truncate(self, partition: TopicPartition, offset: int) -> None:
         """Drop records at and after an offset.
@@ -245,10 +415,40 @@ class LogManager:
         next checkpoint, records that replace them must not be taken for them.
         """
         truncated = self._logs[partition]
-        while truncated.lower_recovery_point(offset):
+        if offset < truncated.next_offset:
+            offset = truncated.batch_start(offset)
+        while offset < truncated.next_offset and truncated.lower_recovery_point(offset):
             await self.write_checkpoints()
-        truncated.truncate_to(offset)
+        if truncated.is_closed:
+            raise LogClosed(partition)
+        try:
+            truncated.truncate_to(offset)
+        except OSError as error:
+            raise truncated.files.refused(error, "cutting off the end of") from error
         self.cleaner.truncated(partition, offset)
+
+    async def truncate_fully_and_start_at(self, partition: TopicPartition, offset: int) -> None:
+        """Drop all records and go on at an offset, on disk as well when this returns: nothing of what was
+        there may come back between what is appended from then on."""
+        emptied = self._logs[partition]
+        while emptied.lower_recovery_point(emptied.segments[0].base_offset):
+            await self.write_checkpoints()
+        if emptied.is_closed:
+            raise LogClosed(partition)
+        try:
+            emptied.truncate_fully_and_start_at(offset)
+        except OSError as error:
+            raise emptied.files.refused(error, "beginning anew with") from error
+        self.cleaner.truncated(partition, 0)
+        await emptied.flush(upto=offset)
+        await self.write_checkpoints()
+
+    def checkpointed_high_watermark(self, partition: TopicPartition) -> int:
+        """How far the log was committed, as last written down before the broker started: no less than its
+        start, no more than what it has."""
+        found = self._logs[partition]
+        written = self._high_watermarks_at_start.get(partition, 0)
+        return min(max(written, found.start_offset), found.next_offset)
 
     # Start and stop.
 
@@ -284,10 +484,12 @@ class LogManager:
     ) -> None:
         """Open what is in the locked directories. `topic_id_of` is asked for logs that do not know theirs."""
         started = self._runtime.clock.monotonic()
+        self._put_away_what_was_moved()
         for directory in self._dirs:
             self._open_dir(directory, config_of, topic_id_of)
             self._lower_checkpoint(directory)
             self.cleaner.load(directory.path)
+        self._resume_moves(config_of)
         # A snapshot may be older than producers are remembered.
         self._forget_idle_producers()
         elapsed_ms = (self._runtime.clock.monotonic() - started) * 1000
@@ -302,6 +504,7 @@ class LogManager:
         path = directory.path
         recovery_points = read_offsets(self._disk, f"{path}/{RECOVERY_POINTS_FILE}")
         start_offsets = read_offsets(self._disk, f"{path}/{START_OFFSETS_FILE}")
+        self._high_watermarks_at_start |= read_offsets(self._disk, f"{path}/{HIGH_WATERMARKS_FILE}")
         strays = 0
         for name in self._disk.list_dir(path):
             strays += name.endswith(STRAY_DIR_SUFFIX)
@@ -309,7 +512,7 @@ class LogManager:
                 self._removal.add_dir(0, f"{path}/{name}")
                 continue
             partition = partition_in_name(name)
-            if partition is None or partition.topic == METADATA_TOPIC:
+            if partition is None or partition.topic == METADATA_PARTITION.topic:
                 continue
             other = next((each.path for each in self._dirs if each.holds(partition)), None)
             if other is not None:
@@ -365,6 +568,9 @@ class LogManager:
 
     async def close(self, broker_epoch: int = -1) -> None:
         """Sync and close all logs; only where that works will the next start trust what it finds."""
+        for _, copy in self.moves.copies.values():
+            copy.release()
+        self.moves.copies.clear()
         usable = [directory for directory in self._dirs if directory.failure is None]
         await asyncio.gather(*(self._close_dir(directory, broker_epoch) for directory in usable))
 
@@ -404,11 +610,14 @@ class LogManager:
     def start(self, scope: TaskScope, high_watermark: HighWatermark) -> None:
         """Begin the periodic work. It sets aside what fails: a log, or a directory."""
         self._high_watermark = high_watermark
-        scope.spawn(self._repeat(self._keep_house, None), "log-housekeeping")
+        # By itself, since housekeeping may wait for the disk.
+        scope.spawn(self._repeat(self._check_presence, PRESENCE_INTERVAL_MS), "log-presence")
+        scope.spawn(self._repeat(self._keep_house, HOUSEKEEPING_INTERVAL_MS), "log-housekeeping")
         scope.spawn(
             self._repeat(lambda: self._enforce_retention(high_watermark), "log.retention.check.interval.ms"),
             "log-retention",
         )
+        scope.spawn(self.moves.run(), "log-moves")
         scope.spawn(
             self._repeat(self._checkpoint, "log.flush.offset.checkpoint.interval.ms"), "log-checkpoints"
         )
@@ -418,14 +627,13 @@ class LogManager:
         scope.spawn(self.cleaner.run(high_watermark), "log-cleaner")
         scope.spawn(self.scrubber.run(), "log-scrub")
 
-    async def _repeat(self, action: Callable[[], Awaitable[None]], interval_key: str | None) -> None:
-        if interval_key is not None:
+    async def _repeat(self, action: Callable[[], Awaitable[None]], interval: str | int) -> None:
+        """`interval` has milliseconds, or names the setting that does."""
+        if isinstance(interval, str):
             await asyncio.sleep(self.config.integer("log.initial.task.delay.ms") / 1000)
         while True:
-            interval_ms = HOUSEKEEPING_INTERVAL_MS
-            if interval_key is not None:
-                # Zero would never let anything else run.
-                interval_ms = max(self.config.integer(interval_key), 1)
+            # Zero would never let anything else run.
+            interval_ms = interval if isinstance(interval, int) else max(self.config.integer(interval), 1)
             await asyncio.sleep(interval_ms / 1000)
             await action()
 
@@ -445,7 +653,9 @@ class LogManager:
             await self._runtime.offload.run(self._removal.remove, files, dirs)
         # A topic that is deleted and made again must not be taken for compacted after a crash.
         await self.cleaner.write_checkpoints()
-        await self._check_presence()
+        for directory in self._dirs:
+            if directory.is_full:
+                await self._runtime.offload.run(directory.notice_room)
 
     async def _check_presence(self) -> None:
         """Files that are removed while they are open take records as if nothing had happened."""
@@ -457,8 +667,6 @@ class LogManager:
                     raise MetadataDirLost(
                         f"{directory.path} is gone, and the cluster's metadata with it; mount or restore it"
                     )
-            if directory.is_full:
-                await run(directory.notice_room)
         logs = list(self._logs.values())
         first = self._next_presence_check if self._next_presence_check < len(logs) else 0
         looked_at = logs[first : first + _PRESENCE_CHECKS_MAX]
@@ -485,7 +693,7 @@ class LogManager:
                 try:
                     partition_log.enforce_retention(self._runtime.clock.now_ms(), upto)
                 except OSError as error:
-                    partition_log.refused(error, "deleting old segments of")
+                    partition_log.files.refused(error, "deleting old segments of")
             await asyncio.sleep(0)
 
     async def _checkpoint(self) -> None:

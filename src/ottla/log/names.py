@@ -15,11 +15,13 @@ SWAP_SUFFIX = ".swap"
 INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 DELETED_DIR_SUFFIX = "-delete"
 STRAY_DIR_SUFFIX = "-stray"
+FUTURE_DIR_SUFFIX = "-future"
 
 RECOVERY_POINTS_FILE = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS_FILE = "replication-offset-checkpoint"
 START_OFFSETS_FILE = "log-start-offset-checkpoint"
 CLEANER_OFFSETS_FILE = "cleaner-offset-checkpoint"
+MOVED_FROM_FILE = "ottla-moved-from"
 LEADER_EPOCHS_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
@@ -57,6 +59,18 @@ def deleted_dir_name(partition: TopicPartition, unique: int) -> str:
 def stray_dir_name(partition: TopicPartition, unique: int) -> str:
     """For a log that metadata does not know: kept, but not used."""
     return _out_of_use(partition, unique, STRAY_DIR_SUFFIX)
+
+
+def future_dir_name(partition: TopicPartition, unique: int) -> str:
+    """For the copy of a log that is being moved here from another directory."""
+    return _out_of_use(partition, unique, FUTURE_DIR_SUFFIX)
+
+
+def partition_of_future(name: str) -> TopicPartition | None:
+    """Whose copy a directory holds. None: it holds none, or the name of its topic was cut short."""
+    if not name.endswith(FUTURE_DIR_SUFFIX) or len(name) == _FILE_NAME_BYTES_MAX:
+        return None
+    return partition_in_name(name.removesuffix(FUTURE_DIR_SUFFIX).rpartition(".")[0])
 
 
 def _out_of_use(partition: TopicPartition, unique: int, kind: str) -> str:

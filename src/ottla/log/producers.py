@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ottla.log.aborted import AbortedTransaction
+from ottla.log.pending_verification import EXEMPT, Verification
 from ottla.log.types import TopicPartition
-from ottla.log.verification import EXEMPT, Verification
 from ottla.records.batch import CONTROL, NO_TIMESTAMP, TRANSACTIONAL, BatchHeader
 from ottla.records.markers import Marker, read_marker
+from ottla.records.producer import EPOCH_MAX, NO_EPOCH
 from ottla.runtime.disk import ReadableBuffer
 from ottla.wire.errors import (
     InvalidProducerEpoch,
@@ -28,8 +29,6 @@ from ottla.wire.errors import (
 # As many as a producer may have in flight; a retry of anything older cannot come.
 BATCHES_REMEMBERED = 5
 SEQUENCE_MASK = 2**31 - 1
-EPOCH_MAX = 2**15 - 1
-NO_EPOCH = -1
 NO_SEQUENCE = -1
 NO_OFFSET = -1
 
@@ -52,7 +51,7 @@ class ProducerBatch(NamedTuple):
     """Of a control batch; None where compaction has emptied it, which was about a transaction long over."""
 
 
-class Producer:
+class ProducerState:
     __slots__ = (
         "batches",
         "coordinator_epoch",
@@ -85,7 +84,7 @@ class Producer:
 class ProducerStates:
     __slots__ = ("_open", "_partition", "active", "first_unstable_offset", "verifying")
 
-    def __init__(self, partition: TopicPartition, producers: Iterable[Producer] = ()) -> None:
+    def __init__(self, partition: TopicPartition, producers: Iterable[ProducerState] = ()) -> None:
         self._partition = partition
         self.active = {producer.producer_id: producer for producer in producers}
         self.verifying: dict[int, Verification] = {}
@@ -143,7 +142,7 @@ class ProducerStates:
         return None
 
     def _check_verified(
-        self, batch: ProducerBatch, producer: Producer | None, transaction: Verification | None
+        self, batch: ProducerBatch, producer: ProducerState | None, transaction: Verification | None
     ) -> None:
         if self.has_open_transaction(batch.producer_id, batch.epoch):
             return
@@ -158,7 +157,12 @@ class ProducerStates:
             )
 
     def _check(
-        self, batch: ProducerBatch, producer: Producer | None, earlier: list[ProducerBatch], *, trusted: bool
+        self,
+        batch: ProducerBatch,
+        producer: ProducerState | None,
+        earlier: list[ProducerBatch],
+        *,
+        trusted: bool,
     ) -> None:
         epoch = NO_EPOCH if producer is None else producer.epoch
         next_sequence = 0 if producer is None else producer.next_sequence
@@ -190,7 +194,7 @@ class ProducerStates:
                 f"{current}; another instance has taken over"
             )
 
-    def _check_order(self, batch: ProducerBatch, producer: Producer | None) -> None:
+    def _check_order(self, batch: ProducerBatch, producer: ProducerState | None) -> None:
         """A batch whose verification failed for now will come again: none may pass it meanwhile."""
         verification = self.verifying.get(batch.producer_id)
         if verification is None:
@@ -205,7 +209,7 @@ class ProducerStates:
             )
 
     def _check_marker(
-        self, batch: ProducerBatch, marker: Marker, producer: Producer, transaction_version: int
+        self, batch: ProducerBatch, marker: Marker, producer: ProducerState, transaction_version: int
     ) -> None:
         is_open = producer.transaction_first_offset >= 0
         if transaction_version >= FIRST_WITH_OWN_EPOCHS and batch.epoch == producer.epoch:
@@ -267,7 +271,7 @@ class ProducerStates:
             return
         producer = self.active.get(batch.producer_id)
         if producer is None:
-            producer = self.active[batch.producer_id] = Producer(batch.producer_id)
+            producer = self.active[batch.producer_id] = ProducerState(batch.producer_id)
         if producer.epoch != batch.epoch:
             producer.batches.clear()
             producer.epoch = batch.epoch
@@ -279,7 +283,7 @@ class ProducerStates:
             producer.batches.append(batch)
             producer.next_sequence = (batch.last_sequence + 1) & SEQUENCE_MASK
 
-    def _apply_transactional(self, batch: ProducerBatch, producer: Producer) -> None:
+    def _apply_transactional(self, batch: ProducerBatch, producer: ProducerState) -> None:
         if self.verifying:
             self._end_verification(batch)
         if batch.marker is not None:

@@ -17,7 +17,7 @@ from uuid import UUID
 from ottla.config import LogConfig
 from ottla.log.checkpoints import encode_partition_metadata, read_partition_metadata
 from ottla.log.epochs import LeaderEpochs, read_leader_epochs
-from ottla.log.files import OnError
+from ottla.log.files import LogFiles, OnError
 from ottla.log.log import PartitionLog
 from ottla.log.names import (
     CLEANED_SUFFIX,
@@ -40,6 +40,7 @@ from ottla.log.segment import NEVER, RELATIVE_OFFSET_MAX, OpenSegments, Segment
 from ottla.log.segments import Segments, new_segment
 from ottla.log.snapshots import SnapshotFiles
 from ottla.log.syncing import Unsynced
+from ottla.log.txn_check import first_doubtful
 from ottla.log.types import TopicPartition
 from ottla.log.walk import BadBatch, checked_batches, headers
 from ottla.records.batch import NO_TIMESTAMP, BatchHeader, crc_matches
@@ -148,6 +149,7 @@ class _Opening:
             suspect = len(segments) if clean else Segments(segments).floor(recovery_point)
             for segment in segments[:suspect]:
                 self._attach_indexes(segment)
+            self._check_transactions(segments[:suspect])
             end_offset = self._find_end(segments[-1]) if clean else None
             if end_offset is None:
                 # All of a log that was closed in good order was on disk.
@@ -171,7 +173,9 @@ class _Opening:
         start_offset = max(start_offset, segments[0].base_offset)
         epochs.truncate_from_end(next_offset)
         epochs.truncate_from_start(start_offset)
-        for offset in [other for other in snapshots.offsets if other > next_offset]:
+        for offset in [
+            other for other in snapshots.offsets if not segments[0].base_offset <= other <= next_offset
+        ]:
             snapshots.remove(offset)
         if clean and not snapshots.offsets and self._reindex_from is None:
             producers = ProducerStates(self._partition)
@@ -208,24 +212,30 @@ class _Opening:
             active.set_first_timestamp(self._first_timestamp(active))
         for segment in segments:
             segment.release()
-        return PartitionLog(
+        files = LogFiles(
             self._runtime,
             self._directory,
             self._partition,
             self._config,
-            topic_id=self._topic_id(topic_id),
             segments=Segments(segments),
+            snapshots=snapshots,
+            open_segments=open_segments,
+            removal=removal,
+            unsynced=self._unsynced,
+            on_error=on_error,
+        )
+        return PartitionLog(
+            self._runtime,
+            self._partition,
+            self._config,
+            files,
+            topic_id=self._topic_id(topic_id),
             start_offset=start_offset,
             next_offset=next_offset,
             recovery_point=next_offset if clean else min(recovery_point, next_offset),
             epochs=epochs,
-            snapshots=snapshots,
             producers=producers,
-            open_segments=open_segments,
-            removal=removal,
-            unsynced=self._unsynced,
             settled=clean,
-            on_error=on_error,
         )
 
     def _complete_swaps(self) -> None:
@@ -471,6 +481,17 @@ class _Opening:
     def _reindex(self, base_offset: int) -> None:
         if self._reindex_from is None or base_offset < self._reindex_from:
             self._reindex_from = base_offset
+
+    def _check_transactions(self, segments: list[Segment]) -> None:
+        if not any(segment.transactions.count for segment in segments):
+            return
+        doubtful = first_doubtful(Segments(segments), compacted=self._config.cleanup_compact)
+        if doubtful is not None:
+            log.error(
+                "%s does not say what the log says; it is made again. Check the disk",
+                doubtful.transactions.path,
+            )
+            self._reindex(doubtful.base_offset)
 
     def _attach_indexes(self, segment: Segment) -> None:
         """Use the index files of a segment at rest if they can be right; else make them again."""

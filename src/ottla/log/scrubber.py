@@ -13,10 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from ottla.config import BrokerConfig
+from ottla.log.aborted import AbortedTransaction
 from ottla.log.log import PartitionLog
 from ottla.log.pacing import Pace, ThreadJob
 from ottla.log.scrub import verify_at_rest
 from ottla.log.segment import Segment
+from ottla.log.txn_check import UNTELLABLE, aborted_at_rest
 from ottla.log.types import CorruptBatch, TopicPartition
 from ottla.runtime import Runtime
 
@@ -156,6 +158,7 @@ class Scrubber:
 
     async def _scrub_segment(self, partition_log: PartitionLog, segment: Segment) -> None:
         found: list[CorruptBatch] = []
+        truncations = partition_log.truncations
         try:
             steps = verify_at_rest(self._runtime.disk, segment, found.append)
             await self._pace.run(ThreadJob(self._runtime, steps))
@@ -166,10 +169,12 @@ class Scrubber:
                 log.error("%s cannot be read to check it: %s; check the disk", segment.path, error)
             return
         # What compaction or truncation changed under way was not damaged.
-        if partition_log.is_closed or not partition_log.segments.holds([segment]):
+        if truncations != partition_log.truncations or not _is_at_rest(partition_log, segment):
             return
         self.counters.segments += 1
         self.counters.bytes += segment.size
+        if not found:
+            await self._check_transactions(partition_log, segment)
         for damaged in found:
             if (damaged.path, damaged.position) not in self.found and len(self.found) < _FOUND_MAX:
                 self.found[damaged.path, damaged.position] = damaged
@@ -184,3 +189,51 @@ class Scrubber:
                     damaged.path,
                     damaged.reason,
                 )
+
+    async def _check_transactions(self, partition_log: PartitionLog, segment: Segment) -> None:
+        """Make the index of aborted transactions again where it does not say what the segment says."""
+        snapshots = partition_log.files.snapshots
+        is_known = segment.base_offset in snapshots.offsets
+        # Compaction drops what the index was made from; and what is dropped needs no index.
+        if (
+            not partition_log.has_aborted
+            or partition_log.config.cleanup_compact
+            or not (is_known or segment.base_offset == 0)
+        ):
+            return
+        runtime, index = self._runtime, segment.transactions
+        truncations = partition_log.truncations
+
+        def is_the_same() -> bool:
+            return truncations == partition_log.truncations and _is_at_rest(partition_log, segment)
+
+        found: list[AbortedTransaction] = []
+        path = snapshots.path(segment.base_offset) if is_known else None
+        try:
+            await self._pace.run(ThreadJob(runtime, aborted_at_rest(runtime.disk, segment, path, found)))
+            # As the file has it: what is in memory may have been read before it rotted.
+            stored = await runtime.offload.run(index.stored)
+            if stored == index.encode(found) or not is_the_same():
+                return
+            await runtime.offload.run(runtime.disk.replace_file, index.path, index.encode(found))
+        except (FileNotFoundError, *UNTELLABLE):
+            return
+        except OSError as error:
+            self._refused(partition_log.dir, error, "making an index of aborted transactions again")
+            return
+        if is_the_same():
+            index.replaced(found)
+            log.error(
+                "%s did not say which transactions of %s were aborted; it was made again from the log. "
+                "Until now, consumers that read committed records may have seen aborted ones. Check the disk",
+                index.path,
+                partition_log.topic_partition,
+            )
+
+
+def _is_at_rest(partition_log: PartitionLog, segment: Segment) -> bool:
+    return (
+        not partition_log.is_closed
+        and segment is not partition_log.segments.active
+        and partition_log.segments.holds([segment])
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -17,8 +18,8 @@ from ottla.log.names import (
 )
 from ottla.log.txn_index import TransactionIndex
 from ottla.log.types import LogClosed, NotInMemory, TopicPartition
-from ottla.log.walk import BadBatch, headers, position_of, whole_batches
-from ottla.records.batch import NO_TIMESTAMP
+from ottla.log.walk import BadBatch, check_start, headers, position_of, whole_batches
+from ottla.records.batch import HEADER_BYTES, NO_TIMESTAMP
 from ottla.runtime.disk import Disk, File, ReadableBuffer
 from ottla.wire.errors import CorruptMessage
 
@@ -30,6 +31,9 @@ RELATIVE_OFFSET_MAX = 2**31 - 1
 NEVER = 2**63 - 1
 
 _BASE_OFFSET = struct.Struct(">q")
+_TOLD_MAX = 100
+
+log = logging.getLogger(__name__)
 
 
 OPEN_SEGMENTS_MAX = 256
@@ -71,6 +75,7 @@ class Segment:
         "_roll_jitter_ms",
         "_roll_ms",
         "_time_entries_max",
+        "_told",
         "_unindexed_bytes",
         "base_offset",
         "created_ms",
@@ -105,6 +110,8 @@ class Segment:
         self._pins = 0
         self._release_wanted = False
         self.is_retired = False
+        # Where damage was found and told of.
+        self._told: tuple[int, ...] = ()
         self._ends: dict[int, int] = {}
         self._unindexed_bytes = 0
         self.write_due = False
@@ -269,6 +276,7 @@ class Segment:
         self.file.truncate(position)
         self.size = position
         self._ends.clear()
+        self._told = ()
         self._unindexed_bytes = 0
         self.write_due = False
         # Batches behind the last index entry may have larger timestamps than it knows of.
@@ -312,13 +320,19 @@ class Segment:
         except BadBatch as error:
             raise self.corrupt(offset, error) from error
 
-    def corrupt(self, offset: int, error: BadBatch) -> CorruptMessage:
+    def corrupt(self, offset: int, error: BadBatch, *, tell: bool = True) -> CorruptMessage:
+        """`tell` is for the event loop alone: to others it may only seem so."""
         topic, partition = self.partition
-        return CorruptMessage(
+        text = (
             f"topic {topic} partition {partition}: offset {offset} cannot be reached, the batch header at "
             f"byte {error.position} of {self.path} is damaged ({error.reason}). Other offsets stay readable; "
             "restore this file from a replica or seek past the damage."
         )
+        # Readers come back again and again; one line for each place says it.
+        if tell and error.position not in self._told:
+            self._told = (*self._told[-_TOLD_MAX:], error.position)
+            log.error("%s Readers get CORRUPT_MESSAGE. Check the disk", text)
+        return CorruptMessage(text)
 
     # Reading.
 
@@ -346,7 +360,14 @@ class Segment:
         if length > bytes_max:
             return self._read_part(offset, position, bytes_max, limit, min_one, wait)
         self.remember(upto, limit)
-        return self.file.view(position, length) if wait else self._view_nowait(position, length)
+        data = self.file.view(position, length) if wait else self._view_nowait(position, length)
+        # A reader that cannot make out the first batch would wait for its rest, and ask again, for ever.
+        # Where a later one is damaged, the reader comes back with its offset.
+        try:
+            check_start(data, offset)
+        except BadBatch as error:
+            raise self._corrupt_start(position, offset, error) from error
+        return data
 
     def _read_part(
         self, offset: int, position: int, bytes_max: int, limit: int, min_one: bool, wait: bool
@@ -359,6 +380,10 @@ class Segment:
             # A few bytes more tell with which offset the next read will come.
             view = memoryview(self._view(position, length + _BASE_OFFSET.size, wait))
             (next_offset,) = _BASE_OFFSET.unpack_from(view, length)
+            try:
+                check_start(view[:length], offset)
+            except BadBatch as error:
+                raise self._corrupt_start(position, offset, error) from error
             if next_offset > offset:
                 self.remember(next_offset, cut)
             return view[:length]
@@ -369,8 +394,17 @@ class Segment:
             raise self.corrupt(offset, error) from error
         if cut == position:
             return b""
+        # With the header of the next batch, if there is one: only that shows whether the length can be right.
+        view = memoryview(self._view(position, min(cut + HEADER_BYTES, limit) - position, wait))
+        try:
+            check_start(view, offset)
+        except BadBatch as error:
+            raise self._corrupt_start(position, offset, error) from error
         self.remember(next_offset, cut)
-        return self._view(position, cut - position, wait)
+        return view[: cut - position]
+
+    def _corrupt_start(self, position: int, offset: int, error: BadBatch) -> CorruptMessage:
+        return self.corrupt(offset, BadBatch(position + error.position, error.reason))
 
     def _view(self, position: int, length: int, wait: bool) -> ReadableBuffer:
         return self.file.view(position, length) if wait else self._view_nowait(position, length)
@@ -417,6 +451,11 @@ class Segment:
         new_path = path.removesuffix(old_suffix) + new_suffix
         self._disk.rename(path, new_path)
         return new_path
+
+    def moved_to(self, directory: str) -> None:
+        """An open file stays open."""
+        for holder in (self, self.offsets.file, self.times.file, self.transactions):
+            holder.path = f"{directory}/{holder.path.rpartition('/')[2]}"
 
     def pin(self) -> File:
         """Keep the file open while another thread syncs it."""

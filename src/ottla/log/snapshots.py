@@ -1,4 +1,4 @@
-"""Producer state on disk: `<offset>.snapshot` holds the producers as they were when the log ended there.
+"""Producers' state on disk: `<offset>.snapshot` holds the producers as they were when the log ended there.
 
     version i16 · CRC-32C of the rest u32 · count i32 ·
     (producer id i64 · epoch i16 · last sequence i32 · last offset i64 · offset delta i32 · timestamp i64 ·
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from crc32c import crc32c
 
 from ottla.log.names import SNAPSHOT_SUFFIX, segment_path
-from ottla.log.producers import NO_SEQUENCE, SEQUENCE_MASK, Producer, ProducerBatch
+from ottla.log.producers import NO_SEQUENCE, SEQUENCE_MASK, ProducerBatch, ProducerState
 from ottla.runtime.disk import Disk
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class CorruptSnapshot(ValueError):
     pass
 
 
-def encode_producers(producers: Iterable[Producer]) -> bytes:
+def encode_producers(producers: Iterable[ProducerState]) -> bytes:
     entries = []
     for producer in producers:
         last = producer.batches[-1] if producer.batches else None
@@ -51,7 +51,7 @@ def encode_producers(producers: Iterable[Producer]) -> bytes:
     return _HEADER.pack(_VERSION, crc32c(body)) + body
 
 
-def decode_producers(data: bytes) -> list[Producer]:
+def decode_producers(data: bytes) -> list[ProducerState]:
     if len(data) < _HEADER.size + _COUNT.size:
         raise CorruptSnapshot(f"{len(data)} bytes are too few")
     version, crc = _HEADER.unpack_from(data)
@@ -76,8 +76,8 @@ def _producer(
     coordinator_epoch: int,
     transaction_first_offset: int,
     /,
-) -> Producer:
-    producer = Producer(producer_id)
+) -> ProducerState:
+    producer = ProducerState(producer_id)
     producer.epoch = epoch
     producer.last_timestamp = timestamp
     producer.coordinator_epoch = coordinator_epoch
@@ -103,24 +103,24 @@ def _producer(
 class SnapshotFiles:
     """The snapshots in a partition's directory."""
 
-    __slots__ = ("_directory", "_disk", "offsets")
+    __slots__ = ("_disk", "directory", "offsets")
 
     def __init__(self, disk: Disk, directory: str, offsets: Iterable[int] = ()) -> None:
         self._disk = disk
-        self._directory = directory
+        self.directory = directory
         self.offsets = sorted(offsets)
 
     def path(self, offset: int) -> str:
-        return segment_path(self._directory, offset, SNAPSHOT_SUFFIX)
+        return segment_path(self.directory, offset, SNAPSHOT_SUFFIX)
 
-    def take(self, offset: int, producers: Iterable[Producer], *, sync: bool) -> str:
+    def take(self, offset: int, producers: Iterable[ProducerState], *, sync: bool) -> str:
         path = self.path(offset)
         self._disk.replace_file(path, encode_producers(producers), sync=sync)
         if offset not in self.offsets:
             self.offsets = sorted([*self.offsets, offset])
         return path
 
-    def latest(self, upto: int) -> tuple[int, list[Producer]] | None:
+    def latest(self, upto: int) -> tuple[int, list[ProducerState]] | None:
         """The newest usable one not beyond an offset; damaged ones are removed."""
         for offset in reversed(self.offsets):
             if offset <= upto:

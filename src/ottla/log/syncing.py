@@ -31,6 +31,14 @@ class Unsynced:
         taken.dirs, self.dirs = self.dirs, []
         return taken
 
+    def move(self, source: str, target: str) -> None:
+        """What was below one path is now below another."""
+        self.paths = [
+            target + path.removeprefix(source) if path.startswith(f"{source}/") else path
+            for path in self.paths
+        ]
+        self.dirs = [target if path == source else path for path in self.dirs]
+
     def put_back(self, taken: Unsynced) -> None:
         """The sync failed."""
         self.paths = taken.paths + self.paths

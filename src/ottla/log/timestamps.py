@@ -49,7 +49,7 @@ class Search:
             try:
                 return self._find(file)
             except BadBatch as error:
-                raise self.segment.corrupt(self.offset, error) from error
+                raise self.segment.corrupt(self.offset, error, tell=False) from error
             except CorruptRecords as error:
                 topic, partition = self.segment.partition
                 raise CorruptMessage(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ottla.log.aborted import AbortedTransaction
 from ottla.runtime.disk import Disk
@@ -59,14 +59,30 @@ class TransactionIndex:
                 ]
         return self._entries
 
+    @staticmethod
+    def encode(entries: Iterable[AbortedTransaction]) -> bytes:
+        return b"".join(
+            _ENTRY.pack(_VERSION, producer_id, first, last, stable)
+            for first, last, producer_id, stable in entries
+        )
+
+    def stored(self) -> bytes:
+        """What the file has, now."""
+        return self._disk.read_file(self.path) if self.has_file else b""
+
+    def replaced(self, entries: Sequence[AbortedTransaction]) -> None:
+        """The file has these now."""
+        self.has_file = True
+        self.count = len(entries)
+        self._entries = list(entries)
+
     def append(self, aborted: AbortedTransaction) -> None:
         """Nothing has changed when OSError is raised."""
-        first, last, producer_id, stable = aborted
         with contextlib.closing(self._disk.open(self.path, create=True)) as file:
             # What a crash left behind the last whole entry would shift all that follow.
             if file.size != self.count * _ENTRY.size:
                 file.truncate(self.count * _ENTRY.size)
-            file.append([_ENTRY.pack(_VERSION, producer_id, first, last, stable)])
+            file.append([self.encode([aborted])])
         self.has_file = True
         self.count += 1
         if self._entries is not None:

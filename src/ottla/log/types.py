@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ottla.wire.api import METADATA_TOPIC
 from ottla.wire.errors import UnknownTopicOrPartition
 
 
@@ -13,6 +14,10 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
+"""The log of the metadata quorum. It lies among the others, and is no topic that clients could use."""
 
 
 class AppendResult(NamedTuple):
@@ -50,6 +55,17 @@ class LogClosed(UnknownTopicOrPartition):
 
 class UnexpectedOffset(ValueError):
     """A replicated batch does not continue the log: whoever replicates has lost track."""
+
+
+class StartsWithinBatch(UnexpectedOffset):
+    """A leader's log starts within a batch whose first records were deleted, and a follower's is empty there.
+
+    It has to begin anew at `base_offset`, to take the batch as it is.
+    """
+
+    def __init__(self, text: str, base_offset: int) -> None:
+        super().__init__(text)
+        self.base_offset = base_offset
 
 
 class NotInMemory(Exception):

@@ -18,6 +18,7 @@ from ottla.records.batch import (
     LOG_OVERHEAD_BYTES,
     MAGIC,
     BatchHeader,
+    crc_matches,
     read_header,
 )
 from ottla.runtime.disk import File, ReadableBuffer
@@ -84,6 +85,7 @@ def whole_batches(read: Read, position: int, limit: int, bytes_max: int, *, min_
             stop = position + at + length + LOG_OVERHEAD_BYTES
             if magic != MAGIC or length < _LENGTH_MIN or delta < 0 or stop > limit:
                 if next_offset >= 0:
+                    # One is enough: the reader will be told of this one when it comes for it.
                     return position + at, next_offset
                 raise BadBatch(position, f"magic {magic}, length {length}, base offset {base}")
             if stop - start > bytes_max and (next_offset >= 0 or not min_one):
@@ -94,6 +96,35 @@ def whole_batches(read: Read, position: int, limit: int, bytes_max: int, *, min_
             break
         position += at
     return position, next_offset
+
+
+def check_start(data: ReadableBuffer, offset: int) -> None:
+    """That whole batches begin with a good one, which can have records at `offset` or after.
+
+    Raises BadBatch, with the position in the data.
+    """
+    size = len(data)
+    if size < HEADER_BYTES:
+        raise BadBatch(0, f"{size} bytes are too few for a header")
+    base, length, magic, delta = _STEP.unpack_from(data)
+    end = length + LOG_OVERHEAD_BYTES
+    last = base + delta
+    if magic != MAGIC or length < _LENGTH_MIN or end > size or last < offset:
+        raise BadBatch(0, f"magic {magic}, length {length}, offsets {base} to {last}")
+    if end != size:
+        if end + HEADER_BYTES <= size:
+            following, length, magic, _ = _STEP.unpack_from(data, end)
+            if magic == MAGIC and length >= _LENGTH_MIN and following > last:
+                return
+        _check_first(memoryview(data)[:end], offset)
+
+
+def _check_first(batch: memoryview, offset: int) -> None:
+    """What follows a batch does not: either that is damaged, or this one."""
+    header = read_header(batch)
+    # No CRC covers the base offset.
+    if header.base_offset > offset or not crc_matches(batch, header.crc):
+        raise BadBatch(0, f"the next batch does not follow: {_describe(header)}")
 
 
 def headers(file: File, position: int, limit: int) -> Iterator[tuple[int, BatchHeader]]:

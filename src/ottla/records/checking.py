@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from ottla.records.batch import NO_TIMESTAMP
 from ottla.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, CorruptRecords
+from ottla.varints import VarintTooLong, read_uvarlong
 
 RECORD_BYTES_MIN = 7
 """Length, attributes, timestamp, offset, key, value and headers of a record take a byte each at least."""
@@ -22,7 +23,6 @@ _INFLATION_MAX = {NONE: 1, GZIP: 1032, SNAPPY: 22, LZ4: 255, ZSTD: 32 * 1024}
 # Enough to find the mistake, few enough for an answer.
 FAULTS_MAX = 32 * 1024
 
-_SHIFT_MAX = 63
 _RECORDS_PER_STEP = 2048
 
 
@@ -77,7 +77,7 @@ def walk(  # noqa: PLR0912, PLR0915 - a call per number would take longer than a
                         number = number & 0x7F | second << 7
                         at += 1
                     else:
-                        number, at = _raw_varint(body, at - 1)
+                        number, at = read_uvarlong(body, at - 1)
                 end = at + (number >> 1)
                 if number & 1 or end > size:
                     raise CorruptRecords(f"record {index} at byte {start} of {size} claims {end - at} bytes")
@@ -90,7 +90,7 @@ def walk(  # noqa: PLR0912, PLR0915 - a call per number would take longer than a
                         number = number & 0x7F | second << 7
                         at += 1
                     else:
-                        number, at = _raw_varint(body, at - 1)
+                        number, at = read_uvarlong(body, at - 1)
                 delta = (number >> 1) ^ -(number & 1)
                 if largest is None or delta > largest:
                     largest = delta
@@ -101,7 +101,7 @@ def walk(  # noqa: PLR0912, PLR0915 - a call per number would take longer than a
                         number = number & 0x7F | second << 7
                         at += 1
                     else:
-                        number, at = _raw_varint(body, at - 1)
+                        number, at = read_uvarlong(body, at - 1)
                 if number != index << 1:
                     raise CorruptRecords(
                         f"record {index} at byte {start} of {size} has offset delta "
@@ -110,24 +110,18 @@ def walk(  # noqa: PLR0912, PLR0915 - a call per number would take longer than a
                 number = body[at]
                 at += 1
                 if number >= 0x80:
-                    number, at = _raw_varint(body, at - 1)
+                    number, at = read_uvarlong(body, at - 1)
                 if number & 1:
                     if number != 1:
                         raise CorruptRecords(f"the key of record {index} at byte {start} has a bad length")
-                    if keys_required:
-                        fault_count += 1
-                        if fault_count <= FAULTS_MAX:
-                            faults.append((index, None))
-                    elif not least <= delta <= most and base_timestamp + delta != NO_TIMESTAMP:
-                        fault_count += 1
-                        if fault_count <= FAULTS_MAX:
-                            faults.append((index, base_timestamp + delta))
+                    is_missing = keys_required
                 else:
                     at += number >> 1
-                    if not least <= delta <= most and base_timestamp + delta != NO_TIMESTAMP:
-                        fault_count += 1
-                        if fault_count <= FAULTS_MAX:
-                            faults.append((index, base_timestamp + delta))
+                    is_missing = False
+                if is_missing or (not least <= delta <= most and base_timestamp + delta != NO_TIMESTAMP):
+                    fault_count += 1
+                    if fault_count <= FAULTS_MAX:
+                        faults.append((index, None if is_missing else base_timestamp + delta))
                 number = body[at]
                 at += 1
                 if number >= 0x80:
@@ -135,7 +129,7 @@ def walk(  # noqa: PLR0912, PLR0915 - a call per number would take longer than a
                         number = number & 0x7F | second << 7
                         at += 1
                     else:
-                        number, at = _raw_varint(body, at - 1)
+                        number, at = read_uvarlong(body, at - 1)
                 if not number & 1:
                     at += number >> 1
                 elif number != 1:
@@ -150,6 +144,8 @@ def walk(  # noqa: PLR0912, PLR0915 - a call per number would take longer than a
                     )
             index += 1
             yield at - passed
+    except VarintTooLong:
+        raise CorruptRecords(f"record {index} at byte {start} has a number of too many bytes") from None
     except IndexError:
         raise CorruptRecords(f"record {index} at byte {start} of {size} is cut off") from None
     if at != size:
@@ -158,32 +154,18 @@ def walk(  # noqa: PLR0912, PLR0915 - a call per number would take longer than a
 
 
 def _after_headers(body: bytes, at: int, end: int, index: int) -> int:
-    number, at = _raw_varint(body, at)
+    number, at = read_uvarlong(body, at)
     count = number >> 1
     # The smallest header is an empty name without a value.
     if number & 1 or count * 2 > end - at:
         raise CorruptRecords(f"record {index} claims {count} headers in {end - at} bytes")
     for _ in range(count):
-        number, at = _raw_varint(body, at)
+        number, at = read_uvarlong(body, at)
         if number & 1:
             raise CorruptRecords(f"a header of record {index} has no name")
-        number, at = _raw_varint(body, at + (number >> 1))
+        number, at = read_uvarlong(body, at + (number >> 1))
         if not number & 1:
             at += number >> 1
         elif number != 1:
             raise CorruptRecords(f"the value of a header of record {index} has a bad length")
     return at
-
-
-def _raw_varint(body: bytes, at: int) -> tuple[int, int]:
-    """The number with its sign in the lowest bit, and the position after it."""
-    value = shift = 0
-    while True:
-        byte = body[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-        if shift > _SHIFT_MAX:
-            raise CorruptRecords(f"number before byte {at} has too many bytes")

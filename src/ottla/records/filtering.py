@@ -25,8 +25,7 @@ from ottla.records.batch import (
 from ottla.records.compression import CorruptRecords, compress, decompress
 from ottla.records.records import CHECKED
 from ottla.runtime.disk import ReadableBuffer
-
-_SHIFT_MAX = 63
+from ottla.varints import append_varint, read_uvarlong, read_varint
 
 Kept: TypeAlias = tuple[int, int, int]
 """A record that stays: where it begins and ends in the body of its batch, and its timestamp delta."""
@@ -60,8 +59,7 @@ def keys_of(body: bytes, count: int) -> tuple[list[bytes | None], list[int]]:
                 number = number & 0x7F | second << 7
                 at += 2
             else:
-                number, at = _varint(body, at)
-                number <<= 1
+                number, at = read_uvarlong(body, at)
             end = at + (number >> 1)
             # Attributes, then timestamp and offset, which nobody asks about.
             at += 1
@@ -75,15 +73,14 @@ def keys_of(body: bytes, count: int) -> tuple[list[bytes | None], list[int]]:
             if key_number < 0x80:
                 at += 1
             else:
-                key_number, at = _varint(body, at)
-                key_number = key_number << 1 if key_number >= 0 else 1
+                key_number, at = read_uvarlong(body, at)
             if key_number & 1:
                 keys.append(None)
             else:
                 key_end = at + (key_number >> 1)
                 keys.append(body[at:key_end])
                 at = key_end
-            if number & 1 or number < 0 or end > size or at >= end:
+            if number & 1 or end > size or at >= end:
                 raise CorruptRecords(f"record at byte {start} of {size} claims {end - start} bytes")
             if body[at] & 1:
                 tombstones.append(index)
@@ -100,10 +97,10 @@ def offset_deltas(body: bytes, count: int) -> list[int]:
     deltas = []
     at = 0
     for _ in range(count):
-        length, at = _varint(body, at)
+        length, at = read_varint(body, at)
         end = at + length
-        _, at = _varint(body, at + 1)
-        deltas.append(_varint(body, at)[0])
+        _, at = read_varint(body, at + 1)
+        deltas.append(read_varint(body, at)[0])
         at = end
     return deltas
 
@@ -126,14 +123,13 @@ def select(body: bytes, wanted: ReadableBuffer) -> list[Kept]:
                 number = number & 0x7F | second << 7
                 at += 2
             else:
-                number, at = _varint(body, at)
-                number <<= 1
+                number, at = read_uvarlong(body, at)
             end = at + (number >> 1)
-            if number & 1 or number < 0 or end > size:
+            if number & 1 or end > size:
                 raise CorruptRecords(f"record at byte {start} of {size} claims {end - start} bytes")
             if is_wanted:
                 delta = body[at + 1]
-                delta = (delta >> 1) ^ -(delta & 1) if delta < 0x80 else _varint(body, at + 1)[0]
+                delta = (delta >> 1) ^ -(delta & 1) if delta < 0x80 else read_varint(body, at + 1)[0]
                 kept.append((start, end, delta))
             at = end
     except IndexError:
@@ -141,31 +137,6 @@ def select(body: bytes, wanted: ReadableBuffer) -> list[Kept]:
     if at != size:
         raise CorruptRecords(f"{size - at} bytes are left after the {len(wanted)} records of the batch")
     return kept
-
-
-def _varint(body: bytes, at: int) -> tuple[int, int]:
-    byte = body[at]
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), at + 1
-    value = byte & 0x7F
-    shift = 7
-    while True:
-        at += 1
-        byte = body[at]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at + 1
-        shift += 7
-        if shift > _SHIFT_MAX:
-            raise CorruptRecords(f"number before byte {at} has too many bytes")
-
-
-def _append_varint(target: bytearray, number: int) -> None:
-    number = number << 1 if number >= 0 else (~number << 1) | 1
-    while number > 0x7F:
-        target.append(number & 0x7F | 0x80)
-        number >>= 7
-    target.append(number)
 
 
 def with_records(
@@ -201,12 +172,12 @@ def _rebased(body: bytes, kept: Sequence[Kept], shift_ms: int) -> bytes:
     """The records with timestamps relative to another one."""
     records = bytearray()
     for start, end, timestamp_delta in kept:
-        _, content_at = _varint(body, start)
-        _, rest_at = _varint(body, content_at + 1)
+        _, content_at = read_varint(body, start)
+        _, rest_at = read_varint(body, content_at + 1)
         content = bytearray(body[content_at : content_at + 1])
-        _append_varint(content, timestamp_delta + shift_ms)
+        append_varint(content, timestamp_delta + shift_ms)
         content += body[rest_at:end]
-        _append_varint(records, len(content))
+        append_varint(records, len(content))
         records += content
     return bytes(records)
 

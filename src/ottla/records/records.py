@@ -30,10 +30,10 @@ from ottla.records.batch import (
 )
 from ottla.records.compression import DECOMPRESSED_BYTES_MAX, CorruptRecords, compress, decompress
 from ottla.runtime.disk import ReadableBuffer
+from ottla.varints import append_varint, read_varint
 
 CHECKED = struct.Struct(">hiqqqhii")
 """What the CRC covers of the header."""
-_VARINT_BYTES_MAX = 10
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
@@ -112,7 +112,7 @@ def iter_records(batch: ReadableBuffer, bytes_max: int = DECOMPRESSED_BYTES_MAX)
     at = 0
     for _ in range(count):
         try:
-            record_length, at = _read_varint(body, at)
+            record_length, at = read_varint(body, at)
             end = at + record_length
             if record_length < 0 or end > len(body):
                 raise CorruptRecords(f"record at byte {at} of {len(body)} claims {record_length} bytes")
@@ -128,11 +128,11 @@ def iter_records(batch: ReadableBuffer, bytes_max: int = DECOMPRESSED_BYTES_MAX)
 
 def _read_record(body: bytes, at: int, end: int) -> tuple[int, int, bytes | None, bytes | None, Headers]:
     at += 1  # attributes of a record are unused
-    timestamp_delta, at = _read_varint(body, at)
-    offset_delta, at = _read_varint(body, at)
+    timestamp_delta, at = read_varint(body, at)
+    offset_delta, at = read_varint(body, at)
     key, at = _read_bytes(body, at, end)
     value, at = _read_bytes(body, at, end)
-    header_count, at = _read_varint(body, at)
+    header_count, at = read_varint(body, at)
     headers: Headers = ()
     if header_count:
         if not 0 <= header_count <= end - at:
@@ -152,7 +152,7 @@ def _read_record(body: bytes, at: int, end: int) -> tuple[int, int, bytes | None
 
 
 def _read_bytes(body: bytes, at: int, end: int) -> tuple[bytes | None, int]:
-    length, at = _read_varint(body, at)
+    length, at = read_varint(body, at)
     if length < 0:
         if length != -1:
             raise CorruptRecords(f"field at byte {at} claims {length} bytes")
@@ -163,35 +163,17 @@ def _read_bytes(body: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     return body[at:stop], stop
 
 
-def _read_varint(body: bytes, at: int) -> tuple[int, int]:
-    byte = body[at]
-    at += 1
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), at
-    value = byte & 0x7F
-    shift = 7
-    while True:
-        byte = body[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7
-        if shift >= 7 * _VARINT_BYTES_MAX:
-            raise CorruptRecords(f"number at byte {at} has more than {_VARINT_BYTES_MAX} bytes")
-
-
 def _write_record(body: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
     content = bytearray(1)
-    _write_varint(content, timestamp_delta)
-    _write_varint(content, offset_delta)
+    append_varint(content, timestamp_delta)
+    append_varint(content, offset_delta)
     _write_bytes(content, record.key)
     _write_bytes(content, record.value)
-    _write_varint(content, len(record.headers))
+    append_varint(content, len(record.headers))
     for name, value in record.headers:
         _write_bytes(content, name.encode("utf-8", "surrogateescape"))
         _write_bytes(content, value)
-    _write_varint(body, len(content))
+    append_varint(body, len(content))
     body += content
 
 
@@ -199,13 +181,5 @@ def _write_bytes(target: bytearray, data: bytes | None) -> None:
     if data is None:
         target.append(1)
     else:
-        _write_varint(target, len(data))
+        append_varint(target, len(data))
         target += data
-
-
-def _write_varint(target: bytearray, number: int) -> None:
-    number = number << 1 if number >= 0 else (~number << 1) | 1
-    while number > 0x7F:
-        target.append(number & 0x7F | 0x80)
-        number >>= 7
-    target.append(number)

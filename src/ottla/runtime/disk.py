@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import mmap
 import os
 import shutil
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
-from ottla.runtime.page_cache import address_of, is_in_memory, read_nowait
+from ottla.runtime.mappings import Inode, keep_bytes, map_file
+from ottla.runtime.page_cache import is_in_memory, read_nowait
 
 ReadableBuffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -51,7 +51,9 @@ class File(Protocol):
         """Block until these bytes are in memory. Safe to call from another thread."""
         ...
 
-    def truncate(self, size: int) -> None: ...
+    def truncate(self, size: int) -> None:
+        """Views that were handed out before keep their bytes."""
+        ...
 
     def sync(self) -> None:
         """Block until the contents are on the medium. Safe to call from another thread."""
@@ -101,12 +103,14 @@ class Disk(Protocol):
 
 
 class PosixFile:
-    __slots__ = ("_fd", "_map", "_map_address", "path", "size")
+    __slots__ = ("_fd", "_inode", "_map", "_map_address", "path", "size")
 
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
         self._fd = fd
-        self.size = os.fstat(fd).st_size
+        status = os.fstat(fd)
+        self.size = status.st_size
+        self._inode = Inode(status.st_dev, status.st_ino)
         self._map: memoryview | None = None
         self._map_address = 0
 
@@ -150,9 +154,8 @@ class PosixFile:
         mapped = self._map
         if mapped is None or len(mapped) < end:
             # Views already handed out keep the old mapping alive until they are sent.
-            pages = mmap.mmap(self._fd, self.size, prot=mmap.PROT_READ)
-            self._map_address = address_of(pages)
-            mapped = self._map = memoryview(pages)
+            mapped, self._map_address = map_file(self._fd, self.size, self._inode)
+            self._map = mapped
         return mapped[position:end]
 
     def view_nowait(self, position: int, length: int) -> ReadableBuffer | None:
@@ -176,6 +179,7 @@ class PosixFile:
 
     def truncate(self, size: int) -> None:
         self._map = None
+        keep_bytes(self._fd, self._inode, size)
         os.ftruncate(self._fd, size)
         self.size = size
 

@@ -8,6 +8,7 @@ import resource
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Protocol
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
@@ -39,6 +40,15 @@ class Network(Protocol):
     async def connect(
         self, factory: ProtocolFactory, host: str, port: int, tls: ssl.SSLContext | None = None
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]: ...
+
+
+def free_ports(host: str, count: int) -> list[int]:
+    """Free at this moment: nobody can promise more."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((host, 0))
+        return [each.getsockname()[1] for each in sockets]
 
 
 class AsyncioListener:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+METADATA_TOPIC = "__cluster_metadata"
+"""What requests of the metadata quorum call its log."""
+
 
 class ApiKey(IntEnum):
     PRODUCE = 0

@@ -144,6 +144,14 @@ class StorageError(KafkaError):
     code = ErrorCode.kafka_storage_error
 
 
+class LogDirNotFound(KafkaError):
+    code = ErrorCode.log_dir_not_found
+
+
+class ReplicaNotAvailable(KafkaError):
+    code = ErrorCode.replica_not_available
+
+
 class InvalidTopic(KafkaError):
     code = ErrorCode.invalid_topic_exception
 
@@ -206,6 +214,14 @@ class UnsupportedVersion(KafkaError):
 
 class NotEnoughReplicas(KafkaError):
     code = ErrorCode.not_enough_replicas
+
+
+class NotEnoughReplicasAfterAppend(KafkaError):
+    code = ErrorCode.not_enough_replicas_after_append
+
+
+class OffsetNotAvailable(KafkaError):
+    code = ErrorCode.offset_not_available
 
 
 class CoordinatorLoadInProgress(KafkaError):
@@ -278,3 +294,47 @@ class UnsupportedAssignor(KafkaError):
 
 class InvalidRegularExpression(KafkaError):
     code = ErrorCode.invalid_regular_expression
+
+
+class DuplicateBrokerRegistration(KafkaError):
+    code = ErrorCode.duplicate_broker_registration
+
+
+class InvalidRegistration(KafkaError):
+    code = ErrorCode.invalid_registration
+
+
+class InconsistentClusterId(KafkaError):
+    code = ErrorCode.inconsistent_cluster_id
+
+
+class IneligibleReplica(KafkaError):
+    code = ErrorCode.ineligible_replica
+
+
+class NewLeaderElected(KafkaError):
+    code = ErrorCode.new_leader_elected
+
+
+class ElectionNotNeeded(KafkaError):
+    code = ErrorCode.election_not_needed
+
+
+class PreferredLeaderNotAvailable(KafkaError):
+    code = ErrorCode.preferred_leader_not_available
+
+
+class EligibleLeadersNotAvailable(KafkaError):
+    code = ErrorCode.eligible_leaders_not_available
+
+
+class NoReassignmentInProgress(KafkaError):
+    code = ErrorCode.no_reassignment_in_progress
+
+
+class NotLeaderOrFollower(KafkaError):
+    code = ErrorCode.not_leader_or_follower
+
+
+class NetworkException(KafkaError):
+    code = ErrorCode.network_exception

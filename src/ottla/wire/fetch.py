@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ottla.runtime.disk import ReadableBuffer
+from ottla.varints import read_uvarint, uvarint
 from ottla.wire.frame import MalformedFrame
-from ottla.wire.primitives import read_compact_string, read_uvarint, skip_tags, uvarint
+from ottla.wire.primitives import read_compact_string, skip_tags
 
 FIRST_WITH_SESSIONS = 7
 FIRST_FLEXIBLE = 12
@@ -32,11 +33,16 @@ class PartitionFetch(NamedTuple):
     leader_epoch: int
     offset: int
     max_bytes: int
+    last_fetched_epoch: int = -1
+    """Of the last record that the reader has; -1 where it does not say."""
+    log_start_offset: int = -1
+    """A follower's own."""
 
 
 @dataclass(slots=True)
 class FetchRequest:
     replica_id: int
+    """Of a follower; negative for consumers."""
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
@@ -46,9 +52,19 @@ class FetchRequest:
     topics: list[tuple[bytes, list[PartitionFetch]]]
     """Names in UTF-8, or from version 13 on the 16 bytes of topic ids."""
     forgotten: list[tuple[bytes, list[int]]]
+    replica_epoch: int = -1
+    """In which the follower is registered; -1 where it does not say."""
+
+
+REQUEST_BYTES_MAX = 2 * 1024 * 1024
+"""Tens of thousands of partitions, of one broker: far more than a client reads. Each takes its moment."""
 
 
 def parse(frame: memoryview, at: int, version: int) -> FetchRequest:
+    if len(frame) > REQUEST_BYTES_MAX:
+        raise MalformedFrame(
+            f"Fetch of {len(frame)} bytes, more than {REQUEST_BYTES_MAX}; name fewer partitions at a time"
+        )
     try:
         request, at = (
             _parse_flexible(frame, at, version) if version >= FIRST_FLEXIBLE else _parse(frame, at, version)
@@ -89,17 +105,17 @@ def _parse(frame: memoryview, at: int, version: int) -> tuple[FetchRequest, int]
         at += 4
         partitions = []
         for _ in range(partition_count):
-            epoch = -1
+            epoch = log_start = -1
             if version >= 9:
-                index, epoch, offset, _, partition_bytes = _PARTITION_9.unpack_from(frame, at)
+                index, epoch, offset, log_start, partition_bytes = _PARTITION_9.unpack_from(frame, at)
                 at += _PARTITION_9.size
             elif version >= 5:
-                index, offset, _, partition_bytes = _PARTITION_5.unpack_from(frame, at)
+                index, offset, log_start, partition_bytes = _PARTITION_5.unpack_from(frame, at)
                 at += _PARTITION_5.size
             else:
                 index, offset, partition_bytes = _PARTITION_4.unpack_from(frame, at)
                 at += _PARTITION_4.size
-            partitions.append(PartitionFetch(index, epoch, offset, partition_bytes))
+            partitions.append(PartitionFetch(index, epoch, offset, partition_bytes, -1, log_start))
         topics.append((name, partitions))
     forgotten = []
     if version >= FIRST_WITH_SESSIONS:
@@ -158,9 +174,11 @@ def _parse_flexible(frame: memoryview, at: int, version: int) -> tuple[FetchRequ
         partition_count, at = read_uvarint(frame, at)
         partitions = []
         for _ in range(partition_count - 1):
-            index, epoch, offset, _, _, partition_bytes = _PARTITION_12.unpack_from(frame, at)
+            index, epoch, offset, last_epoch, log_start, partition_bytes = _PARTITION_12.unpack_from(
+                frame, at
+            )
             at = skip_tags(frame, at + _PARTITION_12.size)
-            partitions.append(PartitionFetch(index, epoch, offset, partition_bytes))
+            partitions.append(PartitionFetch(index, epoch, offset, partition_bytes, last_epoch, log_start))
         at = skip_tags(frame, at)
         topics.append((topic, partitions))
     forgotten = []
@@ -174,7 +192,7 @@ def _parse_flexible(frame: memoryview, at: int, version: int) -> tuple[FetchRequ
         forgotten.append((topic, list(struct.unpack_from(f">{index_count}i", frame, at))))
         at = skip_tags(frame, at + 4 * index_count)
     _, at = read_compact_string(frame, at)  # rack
-    replica_id, at = _read_replica_tag(frame, at, replica_id)
+    replica_id, replica_epoch, at = _read_replica_tag(frame, at, replica_id)
     return (
         FetchRequest(
             replica_id,
@@ -186,6 +204,7 @@ def _parse_flexible(frame: memoryview, at: int, version: int) -> tuple[FetchRequ
             session_epoch,
             topics,
             forgotten,
+            replica_epoch,
         ),
         at,
     )
@@ -202,16 +221,17 @@ def _read_topic(frame: memoryview, at: int, version: int) -> tuple[bytes, int]:
     return bytes(frame[at : at + length]), at + length
 
 
-def _read_replica_tag(frame: memoryview, at: int, replica_id: int) -> tuple[int, int]:
+def _read_replica_tag(frame: memoryview, at: int, replica_id: int) -> tuple[int, int, int]:
     """Since version 15 a follower says who it is in a tagged field."""
+    replica_epoch = -1
     count, at = read_uvarint(frame, at)
     for _ in range(count):
         tag, at = read_uvarint(frame, at)
         size, at = read_uvarint(frame, at)
         if tag == _REPLICA_STATE_TAG:
-            replica_id = _REPLICA_STATE.unpack_from(frame, at)[0]
+            replica_id, replica_epoch = _REPLICA_STATE.unpack_from(frame, at)
         at += size
-    return replica_id, at
+    return replica_id, replica_epoch, at
 
 
 class FetchedPartition(NamedTuple):
@@ -223,6 +243,8 @@ class FetchedPartition(NamedTuple):
     records: ReadableBuffer
     aborted: Sequence[tuple[int, int]] | None = None
     """(producer id, first offset) of aborted transactions; None for who reads uncommitted records, too."""
+    diverging: tuple[int, int] | None = None
+    """The epoch up to which the reader may have the same, and where it ended here; None: all is the same."""
 
 
 _RESPONSE_HEAD = struct.Struct(">ihi")  # throttle time, error, session id
@@ -234,7 +256,10 @@ _ROW_HEAD_4 = struct.Struct(">ihqq")  # what comes before an aborted list
 _ROW_HEAD_5 = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")  # producer id, first offset
 _ABORTED_12 = struct.Struct(">qqB")  # no tags
+_DIVERGING = struct.Struct(">BBBiqB")  # one tag: 0, its size, epoch, end offset, no tags
 _NO_PREFERRED_REPLICA = _I32.pack(-1)
+# Rows are joined one by one, which is fast as long as there are few.
+JOINED_BYTES_MAX = 4096
 
 
 def encode(  # noqa: PLR0912 - a call per branch would cost what this path may not
@@ -242,13 +267,14 @@ def encode(  # noqa: PLR0912 - a call per branch would cost what this path may n
     session_id: int,
     topics: list[tuple[bytes, list[FetchedPartition]]],
     error_code: int = 0,
+    throttle_ms: int = 0,
 ) -> list[ReadableBuffer]:
     """The body, after the response header, as buffers: record data is passed through untouched."""
     flexible = version >= FIRST_FLEXIBLE
     if version >= FIRST_WITH_SESSIONS:
-        pending = _RESPONSE_HEAD.pack(0, error_code, session_id)
+        pending = _RESPONSE_HEAD.pack(throttle_ms, error_code, session_id)
     else:
-        pending = b"\0\0\0\0"
+        pending = _I32.pack(throttle_ms)
     pending += uvarint(len(topics) + 1) if flexible else _I32.pack(len(topics))
     out: list[ReadableBuffer] = []
     for topic, partitions in topics:
@@ -259,7 +285,7 @@ def encode(  # noqa: PLR0912 - a call per branch would cost what this path may n
         else:
             pending += uvarint(len(topic) + 1) + topic + uvarint(len(partitions) + 1)
         for row in partitions:
-            index, error, high_watermark, last_stable, log_start, records, aborted = row
+            index, error, high_watermark, last_stable, log_start, records, aborted, diverging = row
             length = len(records)
             if aborted is not None:
                 pending += _row_with_aborted(version, row, aborted)
@@ -276,8 +302,11 @@ def encode(  # noqa: PLR0912 - a call per branch would cost what this path may n
                 out.append(pending)
                 out.append(records)
                 pending = b""
+            elif len(pending) > JOINED_BYTES_MAX:
+                out.append(pending)
+                pending = b""
             if flexible:
-                pending += b"\0"
+                pending += b"\0" if diverging is None else _DIVERGING.pack(1, 0, 13, *diverging, 0)
         if flexible:
             pending += b"\0"
     if flexible:
@@ -289,7 +318,7 @@ def encode(  # noqa: PLR0912 - a call per branch would cost what this path may n
 
 def _row_with_aborted(version: int, row: FetchedPartition, aborted: Sequence[tuple[int, int]]) -> bytes:
     """A row up to its records."""
-    index, error, high_watermark, last_stable, log_start, records, _ = row
+    index, error, high_watermark, last_stable, log_start, records, _, _ = row
     if version >= 5:
         head = _ROW_HEAD_5.pack(index, error, high_watermark, last_stable, log_start)
     else:

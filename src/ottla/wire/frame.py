@@ -10,8 +10,8 @@ from the budget of all connections. It is reserved at once and not bit by bit, s
 hold half of what the other waits for. It is kept for the next large frame until the connection falls idle or
 memory gets short.
 
-A frame returned by `next_frame` is valid until the next call of `next_frame` or `settle`: handlers append or
-decode it before they return, and keep no view of it.
+A frame returned by `next_frame` is valid until the next call of `next_frame` or `make_room`: handlers append
+or decode it before they return, and keep no view of it.
 """
 
 from __future__ import annotations
@@ -53,10 +53,20 @@ class FrameReader:
     @property
     def holds_unfinished(self) -> bool:
         """Bytes of the budget are taken by a frame that has not come whole."""
-        return self._reserved > 0 and self._end > self._start
+        return self.unfinished_bytes > 0
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """What has come of a frame that is not whole, and takes bytes of the budget."""
+        return self._end - self._start if self._reserved else 0
+
+    @property
+    def has_more(self) -> bool:
+        """Bytes that are not handled yet."""
+        return self._end > self._start
 
     def target(self) -> memoryview:
-        """Where the next bytes go; never empty after a `settle` that returned 0."""
+        """Where the next bytes go; never empty after a `make_room` that returned 0."""
         return self._view[self._end :]
 
     def received(self, size: int) -> None:
@@ -81,7 +91,7 @@ class FrameReader:
         self._start = start + size
         return self._view[start : start + size]
 
-    def settle(self) -> int:
+    def make_room(self) -> int:
         """Make room for what comes next, once no whole frame is left or none may be handled now.
 
         0, or the bytes that have to be reserved first because the budget has no room for them; call `accept`
@@ -109,7 +119,8 @@ class FrameReader:
             step = OWN_BYTES_MIN if left < OWN_BYTES_MIN else UNCOUNTED_BYTES_MAX
             self._move(max(OWN_BYTES_MIN, min(needed, step)), 0)
             return 0
-        if self._budget.reserve(needed - self._reserved):
+        if self._budget.reserve(needed, self._reserved):
+            self._reserved = needed
             self._move(needed, needed)
             return 0
         # The scratch buffer is everybody's, and whoever waits must not hold what others wait for.
@@ -117,7 +128,7 @@ class FrameReader:
         return needed
 
     def accept(self, reserved: int) -> None:
-        """The bytes that `settle` asked for are reserved."""
+        """The bytes that `make_room` asked for are reserved."""
         self._move(reserved, reserved)
 
     def release(self) -> None:
@@ -141,5 +152,5 @@ class FrameReader:
         own[: end - start] = self._view[start:end]
         self._view = own
         self._start, self._end = 0, end - start
-        if held > reserved:
-            self._budget.release(held - reserved)
+        if held and not reserved:
+            self._budget.release(held)

@@ -27,8 +27,8 @@ finally:
     if _hidden:
         del sys.modules["hypothesis"]
 
-from ottla.wire.counts import walker  # noqa: E402
 from ottla.wire.nullable import allow_null  # noqa: E402
+from ottla.wire.screening import screened, walker  # noqa: E402
 from ottla.wire.upgrades import AS_RECEIVED, find_upgrade  # noqa: E402
 
 __all__ = ["Codec", "SerialError", "codec", "field_defaults", "newest_version", "widen"]
@@ -62,10 +62,10 @@ def codec(api_key: int, version: int) -> Codec:
     is_seen_as_sent = version == newest_version(api_key) or api_key in AS_RECEIVED
     upgrade = None if is_seen_as_sent else find_upgrade(api_key)
 
-    check_counts = walker(request_type)
+    walk = walker(request_type)
 
     def read(frame: memoryview, at: int) -> Any:
-        check_counts(frame, at)
+        frame, at = screened(walk, frame, at)
         # kio refuses writable buffers; it copies what it reads, so the frame may be reused afterwards.
         request, _ = read_entity(frame.toreadonly(), at)
         if is_seen_as_sent:

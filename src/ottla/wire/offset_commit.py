@@ -12,14 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from ottla.varints import read_uvarint, uvarint
 from ottla.wire.frame import MalformedFrame
-from ottla.wire.primitives import (
-    read_compact_string,
-    read_nullable_string,
-    read_uvarint,
-    skip_tags,
-    uvarint,
-)
+from ottla.wire.primitives import read_compact_string, read_nullable_string, skip_tags
 
 FIRST_WITH_THROTTLE = 3
 FIRST_WITHOUT_RETENTION = 5
@@ -36,7 +31,6 @@ _OFFSET_AND_EPOCH = struct.Struct(">iqi")
 _ROW = struct.Struct(">ih")
 _FLEXIBLE_ROW = struct.Struct(">ihB")
 _ID_BYTES = 16
-_NOT_THROTTLED = b"\0\0\0\0"
 _NO_TAGS = b"\0"
 _NO_ID = uuid.UUID(int=0)
 
@@ -138,16 +132,21 @@ def _array(
     return items, at
 
 
-def encode(version: int, topics: Sequence[tuple[str, uuid.UUID | None, Sequence[tuple[int, int]]]]) -> bytes:
+def encode(
+    version: int,
+    topics: Sequence[tuple[str, uuid.UUID | None, Sequence[tuple[int, int]]]],
+    throttle_ms: int = 0,
+) -> bytes:
     """Topics by name and id, each with partitions and their error codes."""
+    throttle = _I32.pack(throttle_ms)
     if version < FIRST_FLEXIBLE:
-        parts = [_NOT_THROTTLED] if version >= FIRST_WITH_THROTTLE else []
+        parts = [throttle] if version >= FIRST_WITH_THROTTLE else []
         parts.append(_I32.pack(len(topics)))
         for name, _, rows in topics:
             encoded = name.encode()
             parts += (_I16.pack(len(encoded)), encoded, _I32.pack(len(rows)), _rows(_ROW, rows))
         return b"".join(parts)
-    parts = [_NOT_THROTTLED, uvarint(len(topics) + 1)]
+    parts = [throttle, uvarint(len(topics) + 1)]
     for name, topic_id, rows in topics:
         if version >= FIRST_WITH_TOPIC_IDS:
             parts.append((topic_id or _NO_ID).bytes)

@@ -4,39 +4,10 @@ from __future__ import annotations
 
 import struct
 
+from ottla.varints import read_uvarint
 from ottla.wire.frame import MalformedFrame
 
 _I16 = struct.Struct(">h")
-_ONE_BYTE = tuple(bytes([value]) for value in range(128))
-
-
-def read_uvarint(frame: memoryview, at: int) -> tuple[int, int]:
-    """(value, position after it)."""
-    byte = frame[at]
-    if byte < 0x80:
-        return byte, at + 1
-    value = byte & 0x7F
-    shift = 7
-    while True:
-        at += 1
-        byte = frame[at]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at + 1
-        shift += 7
-        if shift > 28:
-            raise MalformedFrame("a variable-length integer is longer than five bytes")
-
-
-def uvarint(value: int) -> bytes:
-    if value < 0x80:
-        return _ONE_BYTE[value]
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def read_nullable_string(frame: memoryview, at: int) -> tuple[str | None, int]:

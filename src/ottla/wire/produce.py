@@ -10,8 +10,9 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ottla.varints import read_uvarint, uvarint
 from ottla.wire.frame import MalformedFrame
-from ottla.wire.primitives import read_compact_string, read_nullable_string, read_uvarint, skip_tags, uvarint
+from ottla.wire.primitives import read_compact_string, read_nullable_string, skip_tags
 
 FIRST_FLEXIBLE = 9
 FIRST_WITH_TOPIC_IDS = 13
@@ -47,6 +48,11 @@ class PartitionResult(NamedTuple):
     """Index in the batch, and message, of each record that it was refused for."""
 
 
+NAMED_MAX = 50_000
+"""Topics and partitions in one request: far more than a producer has buffers for. Each takes its moment."""
+_TOO_MANY = f"Produce names more than {NAMED_MAX} topics and partitions; send fewer at a time"
+
+
 def parse(frame: memoryview, at: int, version: int) -> ProduceRequest:
     try:
         request, at = _parse_flexible(frame, at, version) if version >= FIRST_FLEXIBLE else _parse(frame, at)
@@ -62,6 +68,7 @@ def _parse(frame: memoryview, at: int) -> tuple[ProduceRequest, int]:
     acks, timeout_ms, topic_count = _ACKS_TIMEOUT_COUNT.unpack_from(frame, at)
     at += 10
     topics = []
+    named = 0
     end = len(frame)
     for _ in range(topic_count):
         name_length = _I16.unpack_from(frame, at)[0]
@@ -72,6 +79,9 @@ def _parse(frame: memoryview, at: int) -> tuple[ProduceRequest, int]:
         at += name_length
         partition_count = _I32.unpack_from(frame, at)[0]
         at += 4
+        named += 1 + partition_count
+        if named > NAMED_MAX:
+            raise MalformedFrame(_TOO_MANY)
         partitions = []
         for _ in range(partition_count):
             index, length = _INDEX_LENGTH.unpack_from(frame, at)
@@ -93,6 +103,7 @@ def _parse_flexible(frame: memoryview, at: int, version: int) -> tuple[ProduceRe
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, at)
     topic_count, at = read_uvarint(frame, at + 6)
     topics = []
+    named = 0
     end = len(frame)
     for _ in range(topic_count - 1):
         if version >= FIRST_WITH_TOPIC_IDS:
@@ -102,6 +113,9 @@ def _parse_flexible(frame: memoryview, at: int, version: int) -> tuple[ProduceRe
             name_length -= 1
         name = bytes(frame[at : at + name_length])
         partition_count, at = read_uvarint(frame, at + name_length)
+        named += 1 + partition_count
+        if named > NAMED_MAX:
+            raise MalformedFrame(_TOO_MANY)
         partitions = []
         for _ in range(partition_count - 1):
             index = _I32.unpack_from(frame, at)[0]
@@ -124,13 +138,16 @@ _PARTITION_5 = struct.Struct(">ihqqq")
 _PARTITION_8 = struct.Struct(">ihqqqih")  # no record errors, null message
 _PARTITION_9 = struct.Struct(">ihqqqBBB")  # the same in compact form, no tags
 _INDEX_TEXT = struct.Struct(">ih")
-_THROTTLE = b"\0\0\0\0"
+_NOT_THROTTLED = b"\0\0\0\0"
 
 
-def encode(version: int, topics: Sequence[tuple[bytes, Sequence[PartitionResult]]]) -> bytes:
+def encode(
+    version: int, topics: Sequence[tuple[bytes, Sequence[PartitionResult]]], throttle_ms: int = 0
+) -> bytes:
     """The body, after the response header."""
+    throttle = _I32.pack(throttle_ms) if throttle_ms else _NOT_THROTTLED
     if version >= FIRST_FLEXIBLE:
-        return _encode_flexible(version, topics)
+        return _encode_flexible(version, topics, throttle)
     parts = [_I32.pack(len(topics))]
     for name, partitions in topics:
         parts.append(_I16.pack(len(name)) + name + _I32.pack(len(partitions)))
@@ -155,11 +172,13 @@ def encode(version: int, topics: Sequence[tuple[bytes, Sequence[PartitionResult]
                 parts.append(_PARTITION_5.pack(index, error_code, base_offset, append_time_ms, start_offset))
             else:
                 parts.append(_PARTITION.pack(index, error_code, base_offset, append_time_ms))
-    parts.append(_THROTTLE)
+    parts.append(throttle)
     return b"".join(parts)
 
 
-def _encode_flexible(version: int, topics: Sequence[tuple[bytes, Sequence[PartitionResult]]]) -> bytes:
+def _encode_flexible(
+    version: int, topics: Sequence[tuple[bytes, Sequence[PartitionResult]]], throttle: bytes
+) -> bytes:
     parts = [uvarint(len(topics) + 1)]
     for name, partitions in topics:
         if version < FIRST_WITH_TOPIC_IDS:
@@ -180,5 +199,5 @@ def _encode_flexible(version: int, topics: Sequence[tuple[bytes, Sequence[Partit
                 text = message.encode()
                 parts.append(uvarint(len(text) + 1) + text + b"\0")
         parts.append(b"\0")
-    parts.append(_THROTTLE + b"\0")
+    parts.append(throttle + b"\0")
     return b"".join(parts)

@@ -90,10 +90,26 @@ def test_broker_id_is_the_old_name_of_node_id() -> None:
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"process.roles": "broker"}, "process.roles=broker: must be broker,controller"),
-        ({"controller.quorum.voters": "1@a:9093,2@b:9093"}, "quorum of one"),
-        ({"controller.quorum.voters": "2@b:9093"}, "must be this node (1@host:port) alone"),
-        ({"controller.quorum.bootstrap.servers": "a:9093,b:9093"}, "quorum of one"),
+        ({"process.roles": "broker"}, "process.roles=broker: say where the controllers are"),
+        (
+            {"process.roles": "broker", "controller.quorum.voters": "1@localhost:1"},
+            "controller.quorum.voters: must not have this node, 1",
+        ),
+        (
+            {
+                "process.roles": "broker",
+                "controller.quorum.voters": "2@localhost:1",
+                "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+            },
+            "listeners: CONTROLLER is in controller.listener.names, but process.roles=broker",
+        ),
+        (
+            {"process.roles": "controller", "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"},
+            "listeners: PLAINTEXT must be in controller.listener.names=CONTROLLER",
+        ),
+        ({"controller.quorum.voters": "1@a:9093,b:9093"}, "must be id@host:port"),
+        ({"controller.quorum.voters": "1@a:9093,1@b:9093"}, "must not name node 1 twice"),
+        ({"controller.quorum.voters": "2@b:9093"}, "must have this node, 1@host:port"),
         ({"listeners": "9092"}, "listeners=9092: must be NAME://host:port"),
         ({"listeners": "PLAINTEXT://h:70000"}, "port from 0 to 65535"),
         ({"listeners": "PLAINTEXT://:1,plaintext://:2"}, "must not use the listener name PLAINTEXT twice"),

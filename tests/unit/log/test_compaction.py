@@ -107,7 +107,7 @@ def test_the_textbook_case(segment_bytes: int) -> None:
     compacted = Compacted(segment_bytes=segment_bytes)
     log = compacted.log
     for offset, key, value in zip(TEXTBOOK_OFFSETS, TEXTBOOK_KEYS, TEXTBOOK_VALUES, strict=True):
-        log.append_batches(encode_batch([Record(key, value, NOW_MS)], base_offset=offset, leader_epoch=1))
+        log.append_as_follower(encode_batch([Record(key, value, NOW_MS)], base_offset=offset, leader_epoch=1))
     assert compacted.roll_and_clean()
     expected = [
         (17, b"K5", b"V2"),

@@ -237,10 +237,10 @@ def test_segments_roll_when_an_index_is_full() -> None:
 def test_segments_roll_before_relative_offsets_overflow() -> None:
     kit = LogKit()
     log = kit.open()
-    log.append_batches(batch(b"a", base_offset=0))
-    log.append_batches(batch(b"b", base_offset=2**31 - 2))
-    log.append_batches(batch(b"c", base_offset=2**31 - 1))
-    log.append_batches(batch(b"d", base_offset=2**33))
+    log.append_as_follower(batch(b"a", base_offset=0))
+    log.append_as_follower(batch(b"b", base_offset=2**31 - 2))
+    log.append_as_follower(batch(b"c", base_offset=2**31 - 1))
+    log.append_as_follower(batch(b"d", base_offset=2**33))
     assert base_offsets(kit) == [0, 2**31 - 1, 2**33]
     assert read_all(log) == [(o, o) for o in (0, 2**31 - 2, 2**31 - 1, 2**33)]
 

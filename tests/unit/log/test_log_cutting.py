@@ -129,9 +129,9 @@ def test_deleted_segments_are_renamed_first_and_removed_later() -> None:
         )
         for suffix in suffixes
     ]
-    assert log._removal.take_due(NOW_MS + 59_999) == ([], [])
-    files, _ = log._removal.take_due(NOW_MS + 60_000)
-    log._removal.remove(files, [])
+    assert log.files.removal.take_due(NOW_MS + 59_999) == ([], [])
+    files, _ = log.files.removal.take_due(NOW_MS + 60_000)
+    log.files.removal.remove(files, [])
     assert not [name for name in one.files() if name.endswith(".deleted")]
     assert read_all(log) == [(i, i) for i in range(10, 20)]
 

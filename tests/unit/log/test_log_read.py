@@ -131,9 +131,9 @@ def test_remembered_places_are_bounded() -> None:
 def test_gaps_left_by_compaction_are_stepped_over() -> None:
     log = LogKit().open()
     for base in (0, 10, 20):
-        log.append_batches(batch(b"x", base_offset=base))
+        log.append_as_follower(batch(b"x", base_offset=base))
     log.roll(40)
-    log.append_batches(batch(b"y", base_offset=50))
+    log.append_as_follower(batch(b"y", base_offset=50))
     assert offsets_in(log.read(5, 1 << 20, upto=51)) == [(10, 10), (20, 20)]
     assert offsets_in(log.read(11, 1 << 20, upto=51)) == [(20, 20)]
     assert offsets_in(log.read(21, 1 << 20, upto=51)) == [(50, 50)]
@@ -169,8 +169,42 @@ def test_old_segments_are_read_without_keeping_their_files_open() -> None:
     kit = LogKit(segment_bytes=1000)
     log = kit.open()
     fill(log, 100)
-    log._open_segments = OpenSegments(segments_max=3)
+    log.files.open_segments = OpenSegments(segments_max=3)
     assert len(read_all(log)) == 100
     open_files = [segment for segment in log.segments if segment._file is not None]
     assert len(open_files) <= 4
     assert log.segments.active in open_files
+
+
+@pytest.mark.parametrize(
+    ("byte", "bit"),
+    [(8, 0x40), (8, 0x80), (10, 1), (11, 1), (11, 0x40), (16, 1), (23, 0x80), (3, 0x10)],
+)
+@pytest.mark.parametrize("max_bytes", [1, 400, 1 << 20])
+def test_a_reader_that_comes_to_a_damaged_header_is_told(
+    byte: int, bit: int, max_bytes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Sent as it is, it would have consumers ask for ever for the rest of a batch that does not end."""
+    kit = LogKit(index_interval_bytes=1000)
+    log = kit.open()
+    fill(log, 100)
+    size = len(batch(bytes(100)))
+    name = "00000000000000000000.log"
+    # As for a consumer that reads on.
+    log.segments.active.remember(50, 50 * size)
+    data = bytearray(kit.content(name))
+    data[50 * size + byte] ^= bit
+    kit.overwrite(name, bytes(data))
+    log.segments.active._file = None
+    assert not caplog.records
+    for _ in range(3):
+        with pytest.raises(CorruptMessage, match="offset 50 cannot be reached"):
+            log.read(50, max_bytes, upto=100)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 1
+    assert f"byte {50 * size} of {DIR}/{name} is damaged" in said[0]
+    assert "restore this file from a replica or seek past the damage" in said[0]
+    # Before it and behind it, records are read as before.
+    assert offsets_in(log.read(45, size, upto=100)) == [(45, 45)]
+    assert offsets_in(log.read(49, size, upto=100)) == [(49, 49)]
+    assert offsets_in(log.read(80, size, upto=100)) == [(80, 80)]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import struct
 
 import pytest
-from log_kit import DIR, NOW_MS, LogKit, batch, fill
+from log_kit import DIR, NOW_MS, LogKit, batch, fill, refused
 from transaction_kit import end, read_all_committed, read_committed, send, stable_offset
 
+from ottla.config import BrokerConfig
 from ottla.log.log import PartitionLog
-from ottla.log.verification import EXEMPT, ONGOING
+from ottla.log.pending_verification import EXEMPT, ONGOING
+from ottla.log.scrubber import Scrubber
 from ottla.sim.disk import SimDisk
 from ottla.wire.errors import (
     InvalidProducerEpoch,
@@ -160,6 +163,60 @@ def test_a_damaged_index_is_made_again(damage: object) -> None:
     reopened = kit.open()
     assert kit.content(name) == before
     assert reopened.aborted_transactions(0, 99) == [(1, 9), (3, 16), (8, 0)]
+
+
+@pytest.mark.parametrize("position", [*range(0, 68, 3), 9, 16, 25, 33])
+def test_an_index_that_the_log_does_not_confirm_is_made_again(position: int) -> None:
+    """It has no checksum: what cannot be true is found by what the log has at the offsets it names."""
+    kit = LogKit()
+    log = kit.open()
+    interleaved(log)
+    send(log, 0, producer_id=4, transactional=True)
+    fill(log, 1)
+    committed = read_all_committed(log)
+    before = kit.content(FIRST)
+    assert len(before) == 68
+    log.close()
+    for bit in range(8):
+        damaged = bytearray(before)
+        damaged[position] ^= 1 << bit
+        kit.overwrite(FIRST, bytes(damaged))
+        reopened = kit.open()
+        assert read_all_committed(reopened) == committed
+        # A last stable offset that is too low makes readers look at more entries than they need, no more.
+        assert kit.content(FIRST) == before or position % ENTRY.size >= 26
+        reopened.release()
+
+
+def test_the_scrubber_makes_an_index_again_that_rotted_while_the_broker_runs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kit = LogKit()
+    log = kit.open()
+    send(log, 0, producer_id=8, transactional=True)
+    log.roll()
+    interleaved(log)
+    end(log, producer_id=8, committed=False)
+    log.roll()
+    fill(log, 1)
+    name = f"{1:020d}.txnindex"
+    before, committed = kit.content(name), read_all_committed(log)
+    config = BrokerConfig.from_properties({"node.id": "1", "log.dirs": "/data"})
+    # Producer 1 wrote at 1 and 3: that its transaction began with 3 only the whole segment disproves.
+    later = before[:17] + b"\3" + before[18:]
+    assert ENTRY.unpack_from(later)[1:3] == (1, 3)
+    for damage in (later, before[:40], before[34:], before[:20] + b"\1" + before[21:], b""):
+        kit.overwrite(name, damage)
+        scrubber = Scrubber(kit.runtime, lambda: config, lambda: {"/data": [log]}, refused)
+        asyncio.run(scrubber.scrub("/data"))
+        assert kit.content(name) == before
+        for segment in log.segments:
+            segment.release()
+        assert read_all_committed(log) == committed
+    assert len([found for found in caplog.messages if f"{name} did not say" in found]) == 5
+    caplog.clear()
+    asyncio.run(Scrubber(kit.runtime, lambda: config, lambda: {"/data": [log]}, refused).scrub("/data"))
+    assert not caplog.messages
 
 
 def test_recovery_drops_entries_of_markers_that_were_lost() -> None:
@@ -453,7 +510,7 @@ def test_a_follower_follows_markers_without_questions() -> None:
     leader, follower = LogKit().open(), LogKit()
     interleaved(leader)
     log = follower.open()
-    log.append_batches(leader.read(0, 1 << 20, upto=leader.next_offset))
+    log.append_as_follower(leader.read(0, 1 << 20, upto=leader.next_offset))
     assert log.aborted_transactions(0, 99) == leader.aborted_transactions(0, 99)
     assert stable_offset(log) == leader.next_offset
     assert read_all_committed(log) == read_all_committed(leader)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from log_kit import NOW_MS, batch
 
 from ottla.log.log import PartitionLog
+from ottla.log.pending_verification import ONGOING
 from ottla.log.types import AppendResult
-from ottla.log.verification import ONGOING
 from ottla.records.batch import iter_headers
 from ottla.records.markers import Marker, encode_marker, read_marker
 from ottla.records.records import iter_records

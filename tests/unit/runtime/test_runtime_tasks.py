@@ -177,3 +177,44 @@ def test_offload_runs_elsewhere_and_returns_results_and_errors() -> None:
         offload.close()
 
     asyncio.run(main())
+
+
+def test_those_who_want_much_leave_a_quarter_to_the_others() -> None:
+    budget = ByteBudget(1000, ordinary_max=50)
+    granted: list[str] = []
+    assert budget.reserve(700)
+    assert not budget.reserve(100)
+    more = Waiter(budget, "more", 500, granted)
+    Waiter(budget, "much", 400, granted)
+    gone = Waiter(budget, "gone", 300, granted)
+    budget.leave(gone.take)
+    # While it waits, those who want little have their quarter, and no more.
+    for _ in range(5):
+        assert budget.reserve(50)
+    assert not budget.reserve(50)
+    Waiter(budget, "little", 40, granted)
+    budget.release(50)
+    assert granted == ["little"]
+    budget.release(700)
+    assert granted == ["little", "much"]
+    assert budget.used == 4 * 50 + 40 + 400
+    budget.leave(more.take)
+    assert budget.waiting == 0
+
+
+def test_one_oversized_request_passes_beside_little_ones() -> None:
+    budget = ByteBudget(1000, ordinary_max=50)
+    for _ in range(5):
+        assert budget.reserve(50)
+    assert budget.reserve(1000)
+    assert not budget.reserve(51)
+    budget.release(50)
+    assert budget.reserve(50)
+
+
+def test_what_is_held_counts_for_what_is_wanted_instead() -> None:
+    budget = ByteBudget(100)
+    assert budget.reserve(60)
+    assert budget.reserve(90, 60)
+    assert budget.used == 90
+    assert not budget.reserve(20)

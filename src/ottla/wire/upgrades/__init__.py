@@ -15,6 +15,7 @@ from ottla.wire.api import ApiKey
 
 _MODULES = {
     ApiKey.ADD_PARTITIONS_TO_TXN: "add_partitions_to_txn",
+    ApiKey.ALTER_PARTITION: "alter_partition",
     ApiKey.METADATA: "metadata",
     ApiKey.DELETE_TOPICS: "delete_topics",
     ApiKey.UPDATE_FEATURES: "update_features",
