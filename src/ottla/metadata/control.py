@@ -6,17 +6,23 @@ are so small that they are packed here instead of declared.
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from ottla.records.records import Record
+
+if TYPE_CHECKING:
+    from kio.schema.voters_record.v0.data import VotersRecord
 
 _KEY = struct.Struct(">hh")
 _LEADER_CHANGE = struct.Struct(">hi")  # version, leader id
 _VOTER = struct.Struct(">iB")  # id, no tagged fields
 _SNAPSHOT_HEADER = struct.Struct(">hq")  # version, timestamp of the last record contained
 _SNAPSHOT_FOOTER = struct.Struct(">h")  # version
+_KRAFT_VERSION = struct.Struct(">hh")  # version, kraft.version
 _NO_TAGGED_FIELDS = b"\0"
 _COMPACT_LENGTH_MAX = 126  # what one byte of a compact array's length can say
 
@@ -63,12 +69,33 @@ def read_snapshot_timestamp(record: Record) -> int:
     return int(_SNAPSHOT_HEADER.unpack_from(value)[1])
 
 
-def read_voter_ids(record: Record) -> tuple[int, ...]:
+def read_voters(record: Record) -> VotersRecord:
     from kio.schema.voters_record.v0.data import VotersRecord
     from kio.serial import entity_reader
 
     voters, _ = entity_reader(VotersRecord)(record.value or b"", 0)
-    return tuple(sorted(voter.voter_id for voter in voters.voters))
+    return voters
+
+
+def voters_record(voters: VotersRecord, now_ms: int) -> Record:
+    from kio.schema.voters_record.v0.data import VotersRecord
+    from kio.serial import entity_writer
+
+    buffer = io.BytesIO()
+    entity_writer(VotersRecord)(buffer, voters)
+    return _record(ControlType.KRAFT_VOTERS, buffer.getvalue(), now_ms)
+
+
+def kraft_version_record(version: int, now_ms: int) -> Record:
+    value = _KRAFT_VERSION.pack(0, version) + _NO_TAGGED_FIELDS
+    return _record(ControlType.KRAFT_VERSION, value, now_ms)
+
+
+def read_kraft_version(record: Record) -> int:
+    value = record.value or b""
+    if len(value) < _KRAFT_VERSION.size:
+        raise ValueError(f"the version of the quorum has {len(value)} bytes")
+    return int(_KRAFT_VERSION.unpack_from(value)[1])
 
 
 def _voters(voter_ids: Sequence[int]) -> bytes:

@@ -6,10 +6,12 @@ and features are copied when a record touches them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
+
+from immutables import Map, MapMutation
 
 from ottla.metadata.carried import CARRIED_TYPES, carry
 from ottla.metadata.change import MetadataChange, TopicChange
@@ -31,13 +33,15 @@ from ottla.metadata.records import (
 from ottla.metadata.uuids import DIRECTORY_MIGRATING
 
 if TYPE_CHECKING:
-    from ottla.metadata.foreign_records import (
+    from ottla.metadata.cluster_records import (
         BrokerRegistrationChangeRecord,
         ClearElrRecord,
+        UnregisterBrokerRecord,
+    )
+    from ottla.metadata.foreign_records import (
         FenceBrokerRecord,
         RegisterControllerRecord,
         UnfenceBrokerRecord,
-        UnregisterBrokerRecord,
         UnregisterControllerRecord,
     )
 
@@ -53,6 +57,8 @@ class MetadataDelta:
         self._removed_topics: set[str] = set()
         self._partitions: dict[UUID, list[PartitionImage]] = {}
         """Of the topics touched; the image's tuples are only rebuilt once, at the end."""
+        self._placed: set[UUID] = set()
+        """Topics that came, went, or have replicas elsewhere than before."""
         self._brokers = image.brokers
         self._controllers = image.controllers
         self._configs = image.configs.mutate()
@@ -89,6 +95,7 @@ class MetadataDelta:
             epoch=epoch,
             topics=topics.finish(),
             topic_names=topic_names,
+            topics_on=self._topics_on(),
             brokers=self._brokers,
             controllers=self._controllers,
             configs=self._configs.finish(),
@@ -110,6 +117,7 @@ class MetadataDelta:
             raise _unfit(record, f"the id already belongs to topic {names[record.topic_id]}")
         names[record.topic_id] = record.name
         self._partitions[record.topic_id] = []
+        self._placed.add(record.topic_id)
         self._touched_topics[record.name] = None
 
     def remove_topic(self, record: RemoveTopicRecord) -> None:
@@ -117,6 +125,7 @@ class MetadataDelta:
         if name is None:
             raise _unfit(record, "there is no topic with this id")
         self._partitions.pop(record.topic_id, None)
+        self._placed.add(record.topic_id)
         self._removed_topics.add(name)
         self._touched_topics[name] = None
         key = (int(ResourceType.TOPIC), name)
@@ -138,6 +147,7 @@ class MetadataDelta:
             eligible_leader_replicas=record.eligible_leader_replicas or (),
             last_known_elr=record.last_known_elr or (),
         )
+        self._placed.add(record.topic_id)
         if record.partition_id == len(partitions):
             partitions.append(image)
         elif 0 <= record.partition_id < len(partitions):
@@ -150,26 +160,9 @@ class MetadataDelta:
         if not 0 <= record.partition_id < len(partitions):
             raise _unfit(record, f"the topic has {len(partitions)} partitions")
         old = partitions[record.partition_id]
-        replicas = old.replicas if record.replicas is None else record.replicas
-        directories = old.directories if record.directories is None else record.directories
-        elected = record.leader != LEADER_UNCHANGED
-        partitions[record.partition_id] = PartitionImage(
-            replicas=replicas,
-            isr=old.isr if record.isr is None else record.isr,
-            leader=record.leader if elected else old.leader,
-            leader_epoch=old.leader_epoch + elected,
-            partition_epoch=old.partition_epoch + 1,
-            directories=_directories(directories, len(replicas)),
-            removing_replicas=_changed(old.removing_replicas, record.removing_replicas),
-            adding_replicas=_changed(old.adding_replicas, record.adding_replicas),
-            leader_recovery_state=(
-                old.leader_recovery_state
-                if record.leader_recovery_state < 0
-                else record.leader_recovery_state
-            ),
-            eligible_leader_replicas=_changed(old.eligible_leader_replicas, record.eligible_leader_replicas),
-            last_known_elr=_changed(old.last_known_elr, record.last_known_elr),
-        )
+        if record.replicas is not None:
+            self._placed.add(record.topic_id)
+        partitions[record.partition_id] = after_change(old, record)
 
     def clear_elr(self, record: ClearElrRecord) -> None:
         for topic_id in {**self._image.topic_names, **self._partitions}:
@@ -263,6 +256,28 @@ class MetadataDelta:
             self._touched_topics[self._topic_names[topic_id]] = None
         return partitions
 
+    def _topics_on(self) -> Map[int, Map[UUID, None]]:
+        if not self._placed:
+            return self._image.topics_on
+        changed: dict[int, MapMutation[UUID, None]] = {}
+        for topic_id in self._placed:
+            known = self._image.topic_by_id(topic_id)
+            before = set() if known is None else _hosts(known.partitions)
+            after = _hosts(self._partitions.get(topic_id, ()))
+            for broker_id in before ^ after:
+                if broker_id not in changed:
+                    changed[broker_id] = self._image.topics_on.get(broker_id, Map()).mutate()
+                if broker_id in after:
+                    changed[broker_id][topic_id] = None
+                else:
+                    del changed[broker_id][topic_id]
+        topics_on = self._image.topics_on.mutate()
+        for broker_id, mutation in changed.items():
+            topics_on[broker_id] = mutation.finish()
+            if not topics_on[broker_id]:
+                del topics_on[broker_id]
+        return topics_on.finish()
+
     def _broker_map(self) -> dict[int, BrokerImage]:
         if self._brokers is self._image.brokers:
             self._brokers = dict(self._brokers)
@@ -277,7 +292,7 @@ class MetadataDelta:
 
 
 # Records that are neither here nor carried change nothing: the no-op, the state of a migration that is long
-# over, and the brackets of transactions, which `transactions.settle` resolves before an image sees what is
+# over, and the brackets of transactions, which `transactions` resolves before an image sees what is
 # between them.
 _HANDLERS: dict[RecordType, Callable[[MetadataDelta, Any], None]] = {
     RecordType.TOPIC: MetadataDelta.topic,
@@ -296,6 +311,31 @@ _HANDLERS: dict[RecordType, Callable[[MetadataDelta, Any], None]] = {
     RecordType.FEATURE_LEVEL: MetadataDelta.feature_level,
     RecordType.PRODUCER_IDS: MetadataDelta.producer_ids,
 }
+
+
+def after_change(old: PartitionImage, record: PartitionChangeRecord) -> PartitionImage:
+    replicas = old.replicas if record.replicas is None else record.replicas
+    directories = old.directories if record.directories is None else record.directories
+    elected = record.leader != LEADER_UNCHANGED
+    return PartitionImage(
+        replicas=replicas,
+        isr=old.isr if record.isr is None else record.isr,
+        leader=record.leader if elected else old.leader,
+        leader_epoch=old.leader_epoch + elected,
+        partition_epoch=old.partition_epoch + 1,
+        directories=_directories(directories, len(replicas)),
+        removing_replicas=_changed(old.removing_replicas, record.removing_replicas),
+        adding_replicas=_changed(old.adding_replicas, record.adding_replicas),
+        leader_recovery_state=(
+            old.leader_recovery_state if record.leader_recovery_state < 0 else record.leader_recovery_state
+        ),
+        eligible_leader_replicas=_changed(old.eligible_leader_replicas, record.eligible_leader_replicas),
+        last_known_elr=_changed(old.last_known_elr, record.last_known_elr),
+    )
+
+
+def _hosts(partitions: Sequence[PartitionImage]) -> set[int]:
+    return {broker_id for partition in partitions for broker_id in partition.replicas}
 
 
 def _changed(old: tuple[int, ...], new: tuple[int, ...] | None) -> tuple[int, ...]:

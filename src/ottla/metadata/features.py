@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ottla.metadata.records import FeatureLevelRecord, MetadataRecordError
+from ottla.metadata.records import FeatureLevelRecord, MetadataRecordError, SupportedFeature
 
 METADATA_VERSION = "metadata.version"
 GROUP_VERSION = "group.version"
 TRANSACTION_VERSION = "transaction.version"
+ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
 
 class Feature(NamedTuple):
@@ -31,12 +32,30 @@ FEATURES = (
     Feature(GROUP_VERSION, level_min=0, level_max=1, level_new=1),
     # 1 stores transactions in records that can be extended, 2 bumps the epoch with each of them (KIP-890).
     Feature(TRANSACTION_VERSION, level_min=0, level_max=2, level_new=2),
+    # 1 remembers who left an ISR that became too small, as they may lead when all others are gone (KIP-966).
+    Feature(ELIGIBLE_LEADER_REPLICAS_VERSION, level_min=0, level_max=1, level_new=0),
 )
 
 
 def new_cluster_records() -> list[FeatureLevelRecord]:
     """`metadata.version` leads: it says how to read everything after it."""
-    return [FeatureLevelRecord(name=feature.name, feature_level=feature.level_new) for feature in FEATURES]
+    return [
+        FeatureLevelRecord(name=feature.name, feature_level=feature.level_new)
+        for feature in FEATURES
+        if feature.level_new > 0
+    ]
+
+
+def supported_features() -> tuple[SupportedFeature, ...]:
+    """As a broker tells the controller."""
+    return tuple(
+        SupportedFeature(
+            name=feature.name,
+            min_supported_version=feature.level_min,
+            max_supported_version=feature.level_max,
+        )
+        for feature in FEATURES
+    )
 
 
 def check_supported(levels: Mapping[str, int]) -> None:

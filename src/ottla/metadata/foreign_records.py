@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
-from kio.static.primitive import i16
-
 from ottla.metadata.records import (
     BOOL,
     BYTES,
@@ -27,13 +25,6 @@ from ottla.metadata.records import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnregisterBrokerRecord(MetadataRecord):
-    API_KEY: ClassVar[RecordType] = RecordType.UNREGISTER_BROKER
-    broker_id: int = field(metadata=INT32)
-    broker_epoch: int = field(metadata=INT64)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FenceBrokerRecord(MetadataRecord):
     API_KEY: ClassVar[RecordType] = RecordType.FENCE_BROKER
     id: int = field(metadata=INT32)
@@ -45,21 +36,6 @@ class UnfenceBrokerRecord(MetadataRecord):
     API_KEY: ClassVar[RecordType] = RecordType.UNFENCE_BROKER
     id: int = field(metadata=INT32)
     epoch: int = field(metadata=INT64)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerRegistrationChangeRecord(MetadataRecord):
-    API_KEY: ClassVar[RecordType] = RecordType.BROKER_REGISTRATION_CHANGE
-    VERSIONS: ClassVar[range] = range(4)
-    __version__: ClassVar[i16] = i16(2)
-    broker_id: int = field(metadata=INT32)
-    broker_epoch: int = field(metadata=INT64)
-    fenced: int = field(metadata=INT8 | {"tag": 0}, default=0)
-    """1 fences, -1 unfences, 0 changes nothing."""
-    in_controlled_shutdown: int = field(metadata=INT8 | {"tag": 1}, default=0)
-    log_dirs: tuple[UUID, ...] = field(metadata=UUIDS | {"tag": 2}, default=())
-    cordoned_log_dirs: tuple[UUID, ...] | None = field(metadata=UUIDS | {"tag": 3}, default=None)
-    """Since version 3."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +68,6 @@ class RegisterControllerRecord(MetadataRecord):
     zk_migration_ready: bool = field(metadata=BOOL, default=False)
     end_points: tuple[Endpoint, ...]
     features: tuple[SupportedFeature, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClearElrRecord(MetadataRecord):
-    API_KEY: ClassVar[RecordType] = RecordType.CLEAR_ELR
-    topic_name: str = field(metadata=STRING)
-    """Empty for all topics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,16 +158,13 @@ class RemoveDelegationTokenRecord(MetadataRecord):
 FOREIGN_TYPES: dict[int, type[MetadataRecord]] = {
     record_type.API_KEY: record_type
     for record_type in (
-        UnregisterBrokerRecord,
         FenceBrokerRecord,
         UnfenceBrokerRecord,
-        BrokerRegistrationChangeRecord,
         NoOpRecord,
         BeginTransactionRecord,
         EndTransactionRecord,
         AbortTransactionRecord,
         RegisterControllerRecord,
-        ClearElrRecord,
         UnregisterControllerRecord,
         ZkMigrationStateRecord,
         AccessControlEntryRecord,

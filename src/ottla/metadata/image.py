@@ -7,7 +7,7 @@ making it costs as much as the change does. Such maps have no order; where it ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -16,7 +16,9 @@ from uuid import UUID
 from immutables import Map
 
 from ottla.metadata.carried import Carried
+from ottla.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from ottla.metadata.records import Endpoint, MetadataRecord, PartitionRecord, SupportedFeature
+from ottla.metadata.uuids import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 
 if TYPE_CHECKING:
     from ottla.metadata.change import MetadataChange
@@ -48,6 +50,19 @@ class PartitionImage:
     leader_recovery_state: int = 0
     eligible_leader_replicas: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
+    """Who led last, while nobody does and eligible leader replicas are kept."""
+
+    def directory(self, broker_id: int) -> UUID:
+        """Of the broker's replica; unassigned where it has none."""
+        for replica, directory in zip(self.replicas, self.directories, strict=True):
+            if replica == broker_id:
+                return directory
+        return DIRECTORY_UNASSIGNED
+
+    @property
+    def is_reassigned(self) -> bool:
+        """Its replicas are being replaced."""
+        return bool(self.adding_replicas or self.removing_replicas)
 
     def to_record(self, topic_id: UUID, partition_id: int) -> PartitionRecord:
         return PartitionRecord(
@@ -73,6 +88,9 @@ class TopicImage:
     id: UUID
     partitions: tuple[PartitionImage, ...]
 
+    def partition(self, index: int) -> PartitionImage | None:
+        return self.partitions[index] if 0 <= index < len(self.partitions) else None
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
@@ -91,6 +109,23 @@ class BrokerImage:
         """May lead and be in the ISR of new partitions."""
         return not self.fenced and not self.in_controlled_shutdown
 
+    def has_online(self, directory: UUID) -> bool:
+        """What is not assigned to a directory yet is online; so is all of a broker that names none."""
+        if directory in (DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED):
+            return True
+        return directory != DIRECTORY_LOST and (not self.directories or directory in self.directories)
+
+    @property
+    def directory_for_new(self) -> UUID:
+        """Of a replica that is new; a broker with several directories picks one itself."""
+        match self.directories:
+            case ():
+                return DIRECTORY_MIGRATING
+            case (only,):
+                return only
+            case _:
+                return DIRECTORY_UNASSIGNED
+
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
@@ -100,6 +135,8 @@ class MetadataImage:
     """Of the leader that wrote that record."""
     topics: Map[str, TopicImage] = field(default_factory=Map)
     topic_names: Map[UUID, str] = field(default_factory=Map)
+    topics_on: Map[int, Map[UUID, None]] = field(default_factory=Map)
+    """By broker: ids of the topics with a replica there. What becomes of a broker concerns these alone."""
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
     controllers: Mapping[int, RegisterControllerRecord] = field(default_factory=dict)
     configs: Map[tuple[int, str], Mapping[str, str]] = field(default_factory=Map)
@@ -112,6 +149,16 @@ class MetadataImage:
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
         name = self.topic_names.get(topic_id)
         return None if name is None else self.topics[name]
+
+    @property
+    def keeps_eligible_replicas(self) -> bool:
+        """Who leaves an ISR that is too small stays eligible to lead (KIP-966)."""
+        return self.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0
+
+    def topics_with_replicas_on(self, broker_id: int) -> Iterator[TopicImage]:
+        """In the order of names."""
+        names = sorted(self.topic_names[topic_id] for topic_id in self.topics_on.get(broker_id, ()))
+        return (self.topics[name] for name in names)
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
         return self.configs.get((resource_type, name), {})

@@ -76,6 +76,18 @@ class Directories(NamedTuple):
     formatted: dict[str, MetaProperties]
     new: dict[str, MetaProperties]
 
+    def of(self, path: str) -> MetaProperties:
+        return self.formatted[path] if path in self.formatted else self.new[path]
+
+    def check_formatted(self) -> None:
+        """Of a node that is one of several: alone it could only draw an id of a cluster of its own."""
+        if not self.formatted:
+            raise MetaPropertiesError(
+                f"{', '.join(self.new)}: has no {FILE_NAME}, and this node is one of several, which must all "
+                "have the id of their cluster: kafka-storage format --cluster-id ID --config FILE, with the "
+                "same ID on every node (kafka-storage random-uuid draws one)"
+            )
+
     def write_new(self, disk: Disk) -> dict[str, MetaProperties]:
         """The properties of all directories, which all have them then."""
         for log_dir, properties in self.new.items():

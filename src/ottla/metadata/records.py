@@ -17,10 +17,10 @@ from uuid import UUID
 
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
-from kio.serial.readers import read_unsigned_varint
-from kio.serial.writers import write_unsigned_varint
 from kio.static.constants import EntityType
-from kio.static.primitive import i16, uvarint
+from kio.static.primitive import i16
+
+from ottla.varints import read_uvarint, uvarint
 
 FRAME_VERSION = 1
 
@@ -40,7 +40,7 @@ NO_LEADER = -1
 
 
 class RecordType(IntEnum):
-    """All that Kafka has. Those in `foreign_records` are only read."""
+    """All that Kafka has. Those in `foreign_records` are only read; `cluster_records` has the rest."""
 
     REGISTER_BROKER = 0
     UNREGISTER_BROKER = 1
@@ -235,10 +235,9 @@ def _codec(record_type: type[Any]) -> _Codec:
     """Built on first use: deriving all of them would be felt at every start."""
     codec = _codecs.get(record_type)
     if codec is None:
-        header = io.BytesIO()
-        for number in (FRAME_VERSION, record_type.API_KEY, record_type.__version__):
-            write_unsigned_varint(header, uvarint(number))
-        codec = _Codec(entity_reader(record_type), entity_writer(record_type), header.getvalue())
+        frame = (FRAME_VERSION, record_type.API_KEY, record_type.__version__)
+        header = b"".join(map(uvarint, frame))
+        codec = _Codec(entity_reader(record_type), entity_writer(record_type), header)
         _codecs[record_type] = codec
     return codec
 
@@ -254,18 +253,18 @@ def encode_record(record: MetadataRecord) -> bytes:
 
 def decode_record(value: bytes) -> MetadataRecord:
     try:
-        frame_version, at = _read_uvarint(value, 0)
+        frame_version, at = read_uvarint(value, 0)
         if frame_version != FRAME_VERSION:
             raise MetadataRecordError(
                 f"metadata record has frame version {frame_version}; only {FRAME_VERSION} can be read"
             )
-        api_key, at = _read_uvarint(value, at)
-        version, at = _read_uvarint(value, at)
-    except (SerialError, ValueError) as error:
+        api_key, at = read_uvarint(value, at)
+        version, at = read_uvarint(value, at)
+    except IndexError as error:
         raise MetadataRecordError(
             f"metadata record of {len(value)} bytes has a bad frame: {error}"
         ) from error
-    record_type = RECORD_TYPES.get(api_key) or _foreign_type(api_key)
+    record_type = RECORD_TYPES.get(api_key) or _rare_type(api_key)
     name = record_type.__name__
     if version not in record_type.VERSIONS:
         raise MetadataRecordError(
@@ -284,17 +283,16 @@ def decode_record(value: bytes) -> MetadataRecord:
     return record
 
 
-def _foreign_type(api_key: int) -> type[MetadataRecord]:
-    from ottla.metadata.foreign_records import FOREIGN_TYPES
+def _rare_type(api_key: int) -> type[MetadataRecord]:
+    from ottla.metadata.cluster_records import CLUSTER_TYPES
 
-    record_type = FOREIGN_TYPES.get(api_key)
+    record_type = CLUSTER_TYPES.get(api_key)
+    if record_type is None:
+        from ottla.metadata.foreign_records import FOREIGN_TYPES
+
+        record_type = FOREIGN_TYPES.get(api_key)
     if record_type is None:
         known = {int(kind): kind.name for kind in RecordType}
         name = known.get(api_key, "of an unknown kind")
         raise MetadataRecordError(f"metadata record {name} (type {api_key}) is not supported by this version")
     return record_type
-
-
-def _read_uvarint(value: bytes, at: int) -> tuple[int, int]:
-    number, size = read_unsigned_varint(value, at)
-    return number, at + size

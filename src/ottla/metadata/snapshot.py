@@ -160,7 +160,11 @@ def write_snapshot(
 
 def read_snapshot(disk: Disk, directory: str, identity: SnapshotId) -> Snapshot:
     path = f"{directory}/{identity.file_name}"
-    data = disk.read_file(path)
+    return parse_snapshot(disk.read_file(path), path, identity)
+
+
+def parse_snapshot(data: bytes, path: str, identity: SnapshotId) -> Snapshot:
+    """Raises SnapshotDamaged. `path` is for its text."""
     records: list[MetadataRecord] = []
     last_timestamp_ms: int | None = None
     quorum: dict[int, Record] = {}

@@ -9,9 +9,10 @@ from uuid import UUID
 
 METADATA_TOPIC_ID = UUID(int=1)
 
-# Of a replica's log directory: chosen by the broker but not told to the controller; not chosen yet.
+# Of a replica's log directory: chosen by the broker but not told to the controller; not chosen yet; failed.
 DIRECTORY_MIGRATING = UUID(int=0)
 DIRECTORY_UNASSIGNED = UUID(int=1)
+DIRECTORY_LOST = UUID(int=2)
 
 # Kafka keeps the first hundred for such meanings.
 RESERVED_MAX = 99

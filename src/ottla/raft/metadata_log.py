@@ -13,15 +13,15 @@ from ottla.config import BrokerConfig, LogConfig
 from ottla.log.log import PartitionLog
 from ottla.log.names import LOG_SUFFIX, partition_in_name
 from ottla.log.recovery import DamagedLog, open_log
-from ottla.log.types import TopicPartition
+from ottla.log.types import METADATA_PARTITION
 from ottla.metadata.snapshot import list_snapshots
 from ottla.metadata.uuids import METADATA_TOPIC_ID
 from ottla.raft.quorum_state import QuorumState, load_quorum_state
 from ottla.raft.room import Room
+from ottla.raft.settings import QuorumSettings
 from ottla.runtime import Disk, Runtime
 
 SNAPSHOT_SUFFIX = ".checkpoint"
-METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
 
 # Of the values of one batch, which is written and committed as a whole.
 BATCH_BYTES_MAX = 8 * 1024 * 1024
@@ -62,7 +62,11 @@ def open_metadata_log(runtime: Runtime, config: BrokerConfig, *, clean: bool = F
     runtime.disk.make_dirs(directory)
     state = load_quorum_state(runtime.disk, directory) or QuorumState()
     snapshots = list_snapshots(runtime.disk, directory)
-    synced_offset = max(state.synced_offset, snapshots[-1].offset if snapshots else 0)
+    snapshot_offset = snapshots[-1].offset if snapshots else 0
+    synced_offset = state.synced_offset
+    if QuorumSettings.from_config(config).is_sole:
+        # Others take snapshots of their leader, and those that never vote sync nothing before they take one.
+        synced_offset = max(synced_offset, snapshot_offset)
     try:
         log = open_log(
             runtime,
@@ -85,6 +89,9 @@ def open_metadata_log(runtime: Runtime, config: BrokerConfig, *, clean: bool = F
             f"{directory}: the log ends at offset {log.next_offset}, but {synced_offset} was on disk before; "
             "restore the directory from a backup"
         )
+    if log.next_offset < snapshot_offset:
+        # A crash came before the log began anew, or took what the snapshot sums up.
+        log.truncate_fully_and_start_at(snapshot_offset)
     return log
 
 

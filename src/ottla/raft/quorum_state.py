@@ -6,16 +6,21 @@ Its `appliedOffset`, which Kafka leaves at 0 and does not read, holds how much o
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ottla.raft.core import Election
+from ottla.metadata.uuids import parse_uuid, uuid_text
+from ottla.raft.events import Election
+from ottla.raft.voters import ReplicaKey
 from ottla.runtime.disk import Disk
 
 FILE_NAME = "quorum-state"
 _NOBODY = -1
 _VERSIONS = (0, 1)
-# Others might have been promised a vote; with one voter, log and snapshots prove all that matters.
-_REMEDY = "this node is the only voter: move the file away, and it is written anew from the log"
+# Others may have been promised a vote; with one voter, log and snapshots prove all that matters.
+_REMEDY = (
+    "where this node is the only voter, move the file away, and it is written anew from the log; one of "
+    "several may have voted: restore it from a backup, or wait until the others have a later leader"
+)
 
 
 class QuorumStateDamaged(Exception):
@@ -43,7 +48,7 @@ def load_quorum_state(disk: Disk, directory: str) -> QuorumState | None:
         election = Election(
             epoch=int(state["leaderEpoch"]),
             leader_id=_somebody(int(state["leaderId"])),
-            voted_id=_somebody(int(state["votedId"])),
+            voted=_voted(state),
         )
         return QuorumState(election, int(state.get("appliedOffset", 0)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -53,16 +58,26 @@ def load_quorum_state(disk: Disk, directory: str) -> QuorumState | None:
 def save_quorum_state(disk: Disk, directory: str, state: QuorumState, voters: tuple[int, ...]) -> None:
     """Blocks until it is on the medium."""
     election = state.election
-    data = {
+    data: dict[str, Any] = {
         "clusterId": "",
         "leaderId": _NOBODY if election.leader_id is None else election.leader_id,
         "leaderEpoch": election.epoch,
-        "votedId": _NOBODY if election.voted_id is None else election.voted_id,
+        "votedId": _NOBODY if election.voted is None else election.voted.id,
         "appliedOffset": state.synced_offset,
         "currentVoters": [{"voterId": voter} for voter in voters],
         "data_version": 0,
     }
+    if election.voted is not None and election.voted.directory_id is not None:
+        data["votedDirectoryId"] = uuid_text(election.voted.directory_id)
     disk.replace_file(f"{directory}/{FILE_NAME}", json.dumps(data, separators=(",", ":")).encode())
+
+
+def _voted(state: dict[str, Any]) -> ReplicaKey | None:
+    node_id = _somebody(int(state["votedId"]))
+    directory_id = state.get("votedDirectoryId")
+    if node_id is None:
+        return None
+    return ReplicaKey(node_id, None if directory_id is None else parse_uuid(directory_id))
 
 
 def _somebody(node_id: int) -> int | None:

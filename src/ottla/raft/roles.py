@@ -1,9 +1,17 @@
-"""The roles of a voter and every transition between them, in one place.
+"""The roles in a quorum and every transition between them, in one place.
 
-    UNATTACHED ── no leader in time ──▶ CANDIDATE ── votes of a majority ──▶ LEADER
+    UNATTACHED ── no leader in time ──▶ PROSPECTIVE ── a majority would vote ──▶ CANDIDATE ─ it does ─▶ LEADER
+        ▲                                ▲   │                                   │                       │
+        │ a higher epoch, from anywhere  │   └─ it would not ─▶ back             └─ not in time ─▶       │
+        │                                │                                         PROSPECTIVE           │
+    FOLLOWER ── no answer in time ───────┘                                                               │
+        ▲                                                                                                │
+        └── a leader is known, from anywhere but LEADER and RESIGNED in their own epoch       RESIGNED ◀─┘
 
-A node starts UNATTACHED whatever it was before: a leader that restarts must win a new epoch. A sole voter is
-its own majority and passes through CANDIDATE within one step.
+A PROSPECTIVE node asks whether it would be elected before it disturbs anybody with a new epoch (KIP-996). A
+leader that stops, that a majority no longer fetches from, or that has just restarted is RESIGNED: it tells
+the others at once, and never leads the same epoch again. A sole voter is its own majority and passes from
+UNATTACHED to LEADER within one step. Observers, which are no voters, are UNATTACHED or FOLLOWER only.
 """
 
 from __future__ import annotations
@@ -13,15 +21,21 @@ from enum import Enum
 
 class Role(Enum):
     UNATTACHED = "unattached"
+    FOLLOWER = "follower"
+    PROSPECTIVE = "prospective"
     CANDIDATE = "candidate"
     LEADER = "leader"
+    RESIGNED = "resigned"
 
 
 TRANSITIONS: dict[Role, frozenset[Role]] = {
-    Role.UNATTACHED: frozenset({Role.CANDIDATE}),
-    # A candidate that wins too few votes in time tries again in a higher epoch.
-    Role.CANDIDATE: frozenset({Role.CANDIDATE, Role.LEADER}),
-    Role.LEADER: frozenset(),
+    # To itself: in a higher epoch.
+    Role.UNATTACHED: frozenset({Role.UNATTACHED, Role.FOLLOWER, Role.PROSPECTIVE}),
+    Role.FOLLOWER: frozenset({Role.UNATTACHED, Role.FOLLOWER, Role.PROSPECTIVE}),
+    Role.PROSPECTIVE: frozenset({Role.UNATTACHED, Role.FOLLOWER, Role.CANDIDATE}),
+    Role.CANDIDATE: frozenset({Role.UNATTACHED, Role.FOLLOWER, Role.PROSPECTIVE, Role.LEADER}),
+    Role.LEADER: frozenset({Role.UNATTACHED, Role.FOLLOWER, Role.RESIGNED}),
+    Role.RESIGNED: frozenset({Role.UNATTACHED, Role.FOLLOWER}),
 }
 
 
@@ -31,5 +45,5 @@ class IllegalTransition(Exception):
 
 def transition(source: Role, target: Role) -> Role:
     if target not in TRANSITIONS[source]:
-        raise IllegalTransition(f"a {source.value} voter cannot become {target.value}")
+        raise IllegalTransition(f"a node that is {source.value} cannot become {target.value}")
     return target

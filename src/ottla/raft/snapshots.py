@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from ottla.config import BrokerConfig
 from ottla.log.log import PartitionLog
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.snapshot import (
@@ -18,6 +19,7 @@ from ottla.metadata.snapshot import (
     SnapshotDamaged,
     SnapshotId,
     list_snapshots,
+    parse_snapshot,
     read_snapshot,
     remove_leftovers,
     write_snapshot,
@@ -25,6 +27,7 @@ from ottla.metadata.snapshot import (
 from ottla.raft.metadata_log import QuorumError
 from ottla.records.records import Record
 from ottla.runtime import Runtime
+from ottla.runtime.tasks import finished
 from ottla.wire.errors import StorageError
 
 logger = logging.getLogger(__name__)
@@ -38,6 +41,13 @@ class SnapshotPolicy(NamedTuple):
     retention_bytes: int
     """Of log and snapshots together. Negative for no limit."""
 
+    @classmethod
+    def from_config(cls, config: BrokerConfig) -> SnapshotPolicy:
+        return cls(
+            bytes_between=config.integer("metadata.log.max.record.bytes.between.snapshots"),
+            retention_bytes=config.integer("metadata.max.retention.bytes"),
+        )
+
 
 class Snapshots:
     def __init__(self, runtime: Runtime, log: PartitionLog, policy: SnapshotPolicy) -> None:
@@ -47,10 +57,16 @@ class Snapshots:
         self._log_bytes = 0
         """Appended since the last snapshot."""
         remove_leftovers(runtime.disk, log.dir)
+        self._ids = list_snapshots(runtime.disk, log.dir)
 
     def newest(self) -> SnapshotId | None:
-        snapshots = list_snapshots(self._runtime.disk, self._log.dir)
-        return snapshots[-1] if snapshots else None
+        return self._ids[-1] if self._ids else None
+
+    def oldest(self) -> SnapshotId | None:
+        return self._ids[0] if self._ids else None
+
+    def _look_again(self) -> None:
+        self._ids = list_snapshots(self._runtime.disk, self._log.dir)
 
     def load_newest(self) -> Snapshot | None:
         """Of those that are whole and that the log goes on from; None where the log has everything.
@@ -91,6 +107,7 @@ class Snapshots:
                 DAMAGED_SUFFIX,
                 instead,
             )
+        self._look_again()
 
     def count_appended(self, size_bytes: int) -> None:
         self._log_bytes += size_bytes
@@ -112,6 +129,7 @@ class Snapshots:
                 last_timestamp_ms=last_timestamp_ms,
                 now_ms=self._runtime.clock.now_ms(),
             )
+            self._look_again()
             self._remove_old()
         except (OSError, StorageError) as error:
             # The log still has everything; the next attempt comes after as many bytes again.
@@ -122,6 +140,25 @@ class Snapshots:
                 error,
                 self._policy.bytes_between,
             )
+
+    async def install(self, identity: SnapshotId, data: bytes) -> Snapshot:
+        """One that the leader has. Raises SnapshotDamaged; blocks until it is on the medium."""
+        path = f"{self._log.dir}/{identity.file_name}"
+        snapshot = await self._runtime.offload.run(parse_snapshot, data, path, identity)
+        await finished(self._runtime.offload.run(self._runtime.disk.replace_file, path, data))
+        self._look_again()
+        self._log_bytes = 0
+        return snapshot
+
+    def read(self, identity: SnapshotId, position: int, bytes_max: int) -> tuple[int, bytes] | None:
+        """Its size, and what is there from a position on; None where there is no such snapshot."""
+        if identity not in self._ids:
+            return None
+        file = self._runtime.disk.open(f"{self._log.dir}/{identity.file_name}")
+        try:
+            return file.size, bytes(file.read(position, min(bytes_max, max(file.size - position, 0))))
+        finally:
+            file.close()
 
     def _remove_old(self) -> None:
         if self._policy.retention_bytes < 0:
@@ -137,6 +174,7 @@ class Snapshots:
             self._runtime.disk.remove(f"{self._log.dir}/{oldest.file_name}")
             remove_leftovers(self._runtime.disk, self._log.dir)
             del sizes[oldest]
+            self._look_again()
 
     def _size_bytes(self, identity: SnapshotId) -> int:
         file = self._runtime.disk.open(f"{self._log.dir}/{identity.file_name}")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from random import Random
+from typing import Protocol
 from uuid import UUID
 
 from crc32c import crc32c
@@ -41,7 +42,22 @@ log = logging.getLogger(__name__)
 
 INSTANCES_MAX = 16_384
 SILENT_SECONDS_MIN = 60.0
-SOFTWARE_LENGTH_MAX = 255
+
+
+class Client(Protocol):
+    """What a connection knows of the client at its other end."""
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def client_id(self) -> str | None: ...
+
+    @property
+    def software_name(self) -> str | None: ...
+
+    @property
+    def software_version(self) -> str | None: ...
 
 
 @dataclass(slots=True)
@@ -86,9 +102,8 @@ class ClientTelemetry:
         self._subscriptions: tuple[Subscription, ...] = ()
         self._version = 0
         self._instances: OrderedDict[UUID, Instance] = OrderedDict()
-        self._software: dict[str, tuple[str, str]] = {}
         self._instance_at: dict[str, UUID] = {}
-        """By the address of the connection, as is `_software`."""
+        """By the address of the connection."""
         self._warning = Seldom(clock)
 
     @property
@@ -100,23 +115,15 @@ class ClientTelemetry:
             self._version += 1
             self._subscriptions = tuple(_subscriptions(change.after))
 
-    def identify(self, address: str, software_name: str, software_version: str) -> None:
-        """What ApiVersions told of the client at the other end of a connection."""
-        self._software[address] = (
-            software_name[:SOFTWARE_LENGTH_MAX],
-            software_version[:SOFTWARE_LENGTH_MAX],
-        )
-
     def forget(self, address: str) -> None:
         """The connection is closed."""
-        self._software.pop(address, None)
         instance_id = self._instance_at.pop(address, None)
         if instance_id is not None:
             self._instances.pop(instance_id, None)
 
-    def subscribe(self, instance_id: UUID | None, address: str, client_id: str | None) -> Instance:
+    def subscribe(self, instance_id: UUID | None, client: Client) -> Instance:
         now = self._clock.monotonic()
-        instance = self._instance(instance_id or random_uuid(self._random), address, client_id, now)
+        instance = self._instance(instance_id or random_uuid(self._random), client, now)
         if now - max(instance.got, instance.pushed) >= instance.interval_seconds:
             instance.got = now
         elif not instance.may_ask_again:
@@ -127,8 +134,7 @@ class ClientTelemetry:
     def check_push(
         self,
         instance_id: UUID | None,
-        address: str,
-        client_id: str | None,
+        client: Client,
         *,
         subscription_id: int,
         is_terminating: bool,
@@ -138,7 +144,7 @@ class ClientTelemetry:
         if instance_id is None or instance_id.int <= RESERVED_MAX:
             raise InvalidRequest("A push needs the client instance id that GetTelemetrySubscriptions gave.")
         now = self._clock.monotonic()
-        instance = self._instance(instance_id, address, client_id, now)
+        instance = self._instance(instance_id, client, now)
         instance.may_ask_again = False
         try:
             self._check(instance, now, subscription_id, is_terminating, codec, size)
@@ -179,31 +185,20 @@ class ClientTelemetry:
                 f"Client instance {name} pushes {size} bytes; telemetry.max.bytes is {self.push_bytes_max}."
             )
 
-    def _instance(self, instance_id: UUID, address: str, client_id: str | None, now: float) -> Instance:
+    def _instance(self, instance_id: UUID, client: Client, now: float) -> Instance:
         instance = self._instances.get(instance_id)
         if instance is None or instance.version != self._version or instance.is_expired(now):
-            instance = self._evaluate(instance_id, self._client(instance_id, address, client_id))
+            instance = self._evaluate(instance_id, client)
             self._instances[instance_id] = instance
         instance.seen = now
         self._instances.move_to_end(instance_id)
-        self._instance_at[address] = instance_id
+        self._instance_at[client.address] = instance_id
         self._make_room(now)
         return instance
 
-    def _client(self, instance_id: UUID, address: str, client_id: str | None) -> Mapping[str, str | None]:
-        host, _, port = address.rpartition(":")
-        software_name, software_version = self._software.get(address, (None, None))
-        return {
-            "client_id": client_id,
-            "client_instance_id": uuid_text(instance_id),
-            "client_software_name": software_name,
-            "client_software_version": software_version,
-            "client_source_address": host,
-            "client_source_port": port,
-        }
-
-    def _evaluate(self, instance_id: UUID, client: Mapping[str, str | None]) -> Instance:
-        found = [subscription for subscription in self._subscriptions if subscription.covers(client)]
+    def _evaluate(self, instance_id: UUID, client: Client) -> Instance:
+        described = _described(instance_id, client)
+        found = [subscription for subscription in self._subscriptions if subscription.covers(described)]
         metrics = {name for subscription in found for name in subscription.metrics}
         if ALL_METRICS in metrics:
             metrics = {ALL_METRICS}
@@ -225,6 +220,18 @@ class ClientTelemetry:
                     "recently are forgotten, and may push before their interval is over",
                     INSTANCES_MAX,
                 )
+
+
+def _described(instance_id: UUID, client: Client) -> Mapping[str, str | None]:
+    host, _, port = client.address.rpartition(":")
+    return {
+        "client_id": client.client_id,
+        "client_instance_id": uuid_text(instance_id),
+        "client_software_name": client.software_name,
+        "client_software_version": client.software_version,
+        "client_source_address": host,
+        "client_source_port": port,
+    }
 
 
 def _too_early(instance: Instance) -> ThrottlingQuotaExceeded:

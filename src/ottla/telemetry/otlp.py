@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ottla.varints import read_uvarlong
+
 FIELDS_MAX = 100_000
 """Looked at in one push, which takes a tenth of a second. Of what comes after, nothing is told."""
 
@@ -22,7 +24,10 @@ class MalformedMetrics(ValueError):
 
 def metric_names(data: bytes) -> list[str]:
     """In the order of the push, each as often as it is there. Raises MalformedMetrics."""
-    return [bytes(name).decode("utf-8", "replace") for name in _Walk().down(memoryview(data), _PATH)]
+    try:
+        return [bytes(name).decode("utf-8", "replace") for name in _Walk().down(memoryview(data), _PATH)]
+    except IndexError:
+        raise MalformedMetrics("a number that does not end") from None
 
 
 class _Walk:
@@ -42,17 +47,17 @@ class _Walk:
         at, end = 0, len(message)
         while at < end and self._fields_left:
             self._fields_left -= 1
-            tag, at = _varint(message, at)
+            tag, at = read_uvarlong(message, at)
             number, kind = tag >> 3, tag & 7
             length = 0
             if kind == _VARINT:
-                _, at = _varint(message, at)
+                _, at = read_uvarlong(message, at)
             elif kind == _FIXED64:
                 length = 8
             elif kind == _FIXED32:
                 length = 4
             elif kind == _DELIMITED:
-                length, at = _varint(message, at)
+                length, at = read_uvarlong(message, at)
             else:
                 raise MalformedMetrics(f"a field of the unknown kind {kind}")
             if length > end - at:
@@ -60,15 +65,3 @@ class _Walk:
             if number == wanted and kind == _DELIMITED:
                 yield message[at : at + length]
             at += length
-
-
-def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(message) and shift < 64:
-        byte = message[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-    raise MalformedMetrics("a number that does not end")

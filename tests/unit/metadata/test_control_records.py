@@ -20,7 +20,7 @@ from ottla.metadata.control import (
     control_type,
     leader_change,
     read_snapshot_timestamp,
-    read_voter_ids,
+    read_voters,
     snapshot_footer,
     snapshot_header,
 )
@@ -79,7 +79,11 @@ def test_voters_are_read() -> None:
     )
     buffer = io.BytesIO()
     entity_writer(VotersRecord)(buffer, voters)
-    assert read_voter_ids(Record(b"\0\0\0\6", buffer.getvalue())) == (1, 2, 3)
+    assert [voter.voter_id for voter in read_voters(Record(b"\0\0\0\6", buffer.getvalue())).voters] == [
+        3,
+        1,
+        2,
+    ]
 
 
 def test_damage_is_a_value_error() -> None:

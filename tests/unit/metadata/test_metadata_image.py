@@ -6,14 +6,16 @@ from uuid import UUID
 
 import pytest
 
-from ottla.metadata.foreign_records import (
+from ottla.metadata.cluster_records import (
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
+    UnregisterBrokerRecord,
+)
+from ottla.metadata.foreign_records import (
     FenceBrokerRecord,
     NoOpRecord,
     RegisterControllerRecord,
     UnfenceBrokerRecord,
-    UnregisterBrokerRecord,
 )
 from ottla.metadata.image import MetadataImage, PartitionImage, ResourceType
 from ottla.metadata.records import (

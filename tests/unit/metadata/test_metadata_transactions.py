@@ -12,14 +12,14 @@ from ottla.metadata.records import (
     MetadataRecord,
     MetadataRecordError,
 )
-from ottla.metadata.transactions import settle
+from ottla.metadata.transactions import MetadataTransactions
 
 A, B, C = (FeatureLevelRecord(name=name, feature_level=1) for name in "abc")
 BEGIN, END, ABORT = BeginTransactionRecord(), EndTransactionRecord(), AbortTransactionRecord()
 
 
 @pytest.mark.parametrize(
-    ("records", "settled", "is_open"),
+    ("records", "counting", "is_open"),
     [
         ([A, B], [A, B], False),
         ([A, BEGIN, B, END, C], [A, B, C], False),
@@ -29,12 +29,13 @@ BEGIN, END, ABORT = BeginTransactionRecord(), EndTransactionRecord(), AbortTrans
     ],
 )
 def test_only_what_ended_counts(
-    records: list[MetadataRecord], settled: list[MetadataRecord], is_open: bool
+    records: list[MetadataRecord], counting: list[MetadataRecord], is_open: bool
 ) -> None:
-    assert settle(records) == (settled, is_open)
+    transactions = MetadataTransactions()
+    assert (transactions.counting(records), transactions.is_open) == (counting, is_open)
 
 
 @pytest.mark.parametrize("records", [[END], [A, ABORT], [BEGIN, BEGIN]])
 def test_brackets_that_do_not_match_are_damage(records: list[MetadataRecord]) -> None:
     with pytest.raises(MetadataRecordError, match="transaction"):
-        settle(records)
+        MetadataTransactions().counting(records)

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
-from ottla.raft.core import Election
+from ottla.metadata.uuids import parse_uuid
+from ottla.raft.events import Election
 from ottla.raft.quorum_state import (
     QuorumState,
     QuorumStateDamaged,
     load_quorum_state,
     save_quorum_state,
 )
+from ottla.raft.voters import ReplicaKey
 from ottla.sim.disk import SimDisk
 
 
@@ -20,7 +24,13 @@ def disk() -> SimDisk:
 
 
 @pytest.mark.parametrize(
-    "election", [Election(0), Election(3, voted_id=1), Election(3, leader_id=1, voted_id=1)]
+    "election",
+    [
+        Election(0),
+        Election(3, voted=ReplicaKey(1)),
+        Election(3, voted=ReplicaKey(2, UUID(int=77))),
+        Election(3, leader_id=1, voted=ReplicaKey(1)),
+    ],
 )
 def test_an_election_survives(disk: SimDisk, election: Election) -> None:
     state = QuorumState(election, synced_offset=17)
@@ -42,7 +52,9 @@ def test_the_newer_layout_is_read(disk: SimDisk) -> None:
         b'{"leaderId":-1,"leaderEpoch":2,"votedId":1,"votedDirectoryId":"J8aAPcfLQt2bqs1JT_rMgQ",'
         b'"data_version":1}',
     )
-    assert load_quorum_state(disk, "/q") == QuorumState(Election(2, voted_id=1))
+    assert load_quorum_state(disk, "/q") == QuorumState(
+        Election(2, voted=ReplicaKey(1, parse_uuid("J8aAPcfLQt2bqs1JT_rMgQ")))
+    )
 
 
 def test_no_file_is_no_election(disk: SimDisk) -> None:

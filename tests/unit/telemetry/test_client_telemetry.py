@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -41,8 +42,17 @@ class Clock:
         return self.seconds
 
 
+@dataclass(frozen=True)
+class Client:
+    address: str = ADDRESS
+    client_id: str | None = "app-1"
+    software_name: str | None = None
+    software_version: str | None = None
+
+
 class Kit:
     def __init__(self, **subscriptions: Mapping[str, str]) -> None:
+        self.client = Client()
         self.clock = Clock()
         self.telemetry = ClientTelemetry(self.clock, Random(1), BYTES_MAX)
         self.image = MetadataImage()
@@ -58,7 +68,7 @@ class Kit:
         self.telemetry.apply(between(before, self.image))
 
     def ask(self, instance_id: UUID | None = None, address: str = ADDRESS) -> Instance:
-        return self.telemetry.subscribe(instance_id, address, "app-1")
+        return self.telemetry.subscribe(instance_id, replace(self.client, address=address))
 
     def push(self, instance: Instance, **changed: Any) -> None:
         request: dict[str, Any] = {
@@ -67,7 +77,7 @@ class Kit:
             "codec": 0,
             "size": 10,
         }
-        self.telemetry.check_push(instance.id, ADDRESS, "app-1", **request | changed)
+        self.telemetry.check_push(instance.id, self.client, **request | changed)
 
 
 def test_without_a_subscription_nothing_is_asked_for() -> None:
@@ -101,7 +111,7 @@ def test_overlapping_subscriptions_are_one() -> None:
 )
 def test_who_is_meant(match: str, matches: bool) -> None:
     kit = Kit(a={"metrics": "x", "match": match})
-    kit.telemetry.identify(ADDRESS, "librdkafka", "2.5.0")
+    kit.client = replace(kit.client, software_name="librdkafka", software_version="2.5.0")
     assert kit.ask().metrics == (("x",) if matches else ())
 
 
@@ -180,7 +190,7 @@ def test_a_push_that_is_refused(changed: dict[str, Any], error: type[KafkaError]
 def test_a_push_without_an_instance_is_refused(instance_id: UUID | None) -> None:
     with pytest.raises(InvalidRequest):
         Kit().telemetry.check_push(
-            instance_id, ADDRESS, None, subscription_id=0, is_terminating=False, codec=0, size=0
+            instance_id, Client(), subscription_id=0, is_terminating=False, codec=0, size=0
         )
 
 

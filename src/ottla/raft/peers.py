@@ -1,0 +1,100 @@
+"""The other members of the quorum: where they are, and the connections to them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+from collections.abc import Callable
+from enum import Enum
+
+from ottla.client.connections import Connections
+from ottla.client.errors import ClusterUnreachable
+from ottla.client.peer import Peer, PeerLost
+from ottla.raft.asking import RefusedByPeer, ask
+from ottla.raft.messages import FetchRequest, FetchSnapshotRequest, Request, Response
+from ottla.raft.settings import FIRST_BOOTSTRAP_ID, QuorumSettings
+from ottla.raft.voters import Listener, VoterSet
+from ottla.runtime import Runtime
+from ottla.runtime.seldom import Seldom
+from ottla.wire.errors import KafkaError
+
+logger = logging.getLogger(__name__)
+
+
+_REFUSED = os.strerror(errno.ECONNREFUSED)
+
+
+class NoAnswer(Enum):
+    THIS_TIME = "this time"
+    """Or none that can be used."""
+    NOBODY_LISTENS = "nobody listens"
+
+
+class Peers:
+    def __init__(self, runtime: Runtime, settings: QuorumSettings, voters: Callable[[], VoterSet]) -> None:
+        self._settings = settings
+        self._voters = voters
+        self._request_s = settings.timeouts.request / 1000
+        self._learned: dict[int, tuple[str, int]] = {}
+        self._clock = runtime.clock
+        self._seldom: dict[int, Seldom] = {}
+        properties = {"client.id": f"raft-client-{settings.me.id}"}
+        # Answers come in the order of requests: a vote must not wait behind a fetch that waits for records.
+        self._fetching = Connections(runtime.net, properties, self._request_s)
+        self._others = Connections(runtime.net, properties, self._request_s)
+
+    def learn(self, node_id: int, host: str, port: int) -> None:
+        """Where a leader says, or is said, to listen."""
+        self._learned[node_id] = (host, port)
+
+    def address(self, node_id: int) -> tuple[str, int] | None:
+        if node_id <= FIRST_BOOTSTRAP_ID:
+            return self._settings.bootstrap[FIRST_BOOTSTRAP_ID - node_id]
+        voter = self._voters().get(node_id)
+        listener = None if voter is None else self._choose(voter.listeners)
+        return (listener.host, listener.port) if listener is not None else self._learned.get(node_id)
+
+    def _choose(self, listeners: tuple[Listener, ...]) -> Listener | None:
+        named = [listener for listener in listeners if listener.name.upper() == self._settings.listener]
+        return next(iter(named or listeners), None)
+
+    async def ask(self, node_id: int, request: Request) -> Response | NoAnswer:
+        address = self.address(node_id)
+        if address is None:
+            return NoAnswer.THIS_TIME
+        is_fetch = isinstance(request, FetchRequest | FetchSnapshotRequest)
+        connections = self._fetching if is_fetch else self._others
+        peer: Peer | None = None
+        try:
+            async with asyncio.timeout(self._request_s):
+                peer = await connections.peer(*address)
+                return await ask(peer, request, self._settings, self.learn)
+        except TimeoutError:
+            if peer is not None:
+                connections.drop(peer)
+            reason = "no answer in time"
+        except ClusterUnreachable as error:
+            reason = next(iter(error.failures.values()), str(error))
+        except (PeerLost, RefusedByPeer, KafkaError, OSError) as error:
+            reason = str(error)
+        self._complain(node_id, address, request, reason)
+        return NoAnswer.NOBODY_LISTENS if reason == _REFUSED else NoAnswer.THIS_TIME
+
+    def _complain(self, node_id: int, address: tuple[str, int], request: Request, reason: str) -> None:
+        seldom = self._seldom.get(node_id)
+        if seldom is None:
+            seldom = self._seldom[node_id] = Seldom(self._clock)
+        if seldom.is_due():
+            logger.warning(
+                "the metadata quorum: %s to node %s at %s:%d failed: %s; tried again",
+                type(request).__name__,
+                node_id if node_id >= 0 else "(bootstrap)",
+                *address,
+                reason,
+            )
+
+    def close(self) -> None:
+        self._fetching.close()
+        self._others.close()

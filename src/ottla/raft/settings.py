@@ -1,0 +1,81 @@
+"""Who a node is in its quorum, and where it finds the others."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.config import BrokerConfig
+from ottla.config.listeners import parse_address
+from ottla.metadata.meta_properties import MetaProperties
+from ottla.raft.core import Timeouts
+from ottla.raft.voters import Listener, ReplicaKey, Voter, VoterSet
+
+FIRST_BOOTSTRAP_ID = -2
+
+
+class QuorumSettings(NamedTuple):
+    me: ReplicaKey
+    voters: VoterSet
+    """Of the configuration. Empty where only the log says who they are."""
+    bootstrap: tuple[tuple[str, int], ...] = ()
+    """Where somebody knows who leads."""
+    timeouts: Timeouts = Timeouts()
+    cluster_id: str | None = None
+    listener: str = "CONTROLLER"
+    """The name under which voters say where they listen."""
+    endpoints: tuple[Listener, ...] = ()
+    """Where others reach this node."""
+    may_vote: bool = True
+    """An observer that never will need not sync what it follows."""
+
+    @classmethod
+    def sole(cls, node_id: int) -> QuorumSettings:
+        return cls(ReplicaKey(node_id), VoterSet.of_ids([node_id]))
+
+    @property
+    def is_sole(self) -> bool:
+        """This node was never told of any other."""
+        return self.voters.is_only(self.me) and not self.bootstrap
+
+    @property
+    def bootstrap_ids(self) -> tuple[int, ...]:
+        """Whom to ask who leads: voters by their ids, others by negative numbers."""
+        if self.bootstrap:
+            return tuple(FIRST_BOOTSTRAP_ID - at for at in range(len(self.bootstrap)))
+        return self.voters.ids
+
+    @classmethod
+    def from_config(cls, config: BrokerConfig, directory: MetaProperties | None = None) -> QuorumSettings:
+        """`directory` is that of the metadata log."""
+        listener = config.strings("controller.listener.names")[0].upper()
+        may_vote = "controller" in config.strings("process.roles")
+        configured = config.quorum_voters
+        servers = config.strings("controller.quorum.bootstrap.servers")
+        addresses = [parse_address("controller.quorum.bootstrap.servers", server) for server in servers]
+        bootstrap = tuple((address.host, address.port) for address in addresses if address is not None)
+        if configured:
+            voters = VoterSet(
+                Voter(ReplicaKey(voter_id), (Listener(listener, address.host, address.port),))
+                for voter_id, address in configured.items()
+            )
+            bootstrap = ()
+        elif may_vote and len(bootstrap) <= 1:
+            voters, bootstrap = VoterSet.of_ids([config.node_id]), ()
+        else:
+            voters = VoterSet()
+        return cls(
+            ReplicaKey(config.node_id, None if directory is None else directory.directory_id),
+            voters,
+            bootstrap,
+            Timeouts(
+                election=config.integer("controller.quorum.election.timeout.ms"),
+                fetch=config.integer("controller.quorum.fetch.timeout.ms"),
+                backoff_max=config.integer("controller.quorum.election.backoff.max.ms"),
+                request=config.integer("controller.quorum.request.timeout.ms"),
+                retry_backoff=config.integer("controller.quorum.retry.backoff.ms"),
+            ),
+            None if directory is None else directory.cluster_id,
+            listener,
+            tuple(Listener(each.listener, each.host, each.port) for each in config.controller_listeners),
+            may_vote,
+        )
