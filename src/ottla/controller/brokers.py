@@ -6,7 +6,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla.controller.command import Result
-from ottla.metadata.features import FEATURES
+from ottla.metadata.features import supported_features
 from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import (
     NO_LEADER,
@@ -28,6 +28,11 @@ class BrokerRegistration(NamedTuple):
     rack: str | None = None
     clean_shutdown: bool = False
     """The logs end where they did when the broker last stopped."""
+    features: tuple[SupportedFeature, ...] = supported_features()
+    previous_epoch: int = -1
+    """Of the broker's last registration, where it stopped in order; -1 where it did not, or does not know."""
+    beside_controller: bool = True
+    """In the process of the active controller, and not asking over the network."""
 
 
 def register_broker(image: MetadataImage, registration: BrokerRegistration, next_offset: int) -> Result[int]:
@@ -42,14 +47,7 @@ def register_broker(image: MetadataImage, registration: BrokerRegistration, next
             incarnation_id=registration.incarnation_id,
             broker_epoch=epoch,
             end_points=registration.endpoints,
-            features=tuple(
-                SupportedFeature(
-                    name=feature.name,
-                    min_supported_version=feature.level_min,
-                    max_supported_version=feature.level_max,
-                )
-                for feature in FEATURES
-            ),
+            features=registration.features,
             rack=registration.rack,
             fenced=False,
             log_dirs=registration.directories,

@@ -41,6 +41,7 @@ from ottla.wire.errors import (
 )
 
 VALUE_LENGTH_MAX = 32_767
+ISR_MIN = "min.insync.replicas"
 
 
 _KEYS: Mapping[int, Mapping[str, ConfigKey]] = {
@@ -141,7 +142,7 @@ def _alter(
 
 def _alter_resource(
     image: MetadataImage, config: BrokerConfig, resource: ResourceChanges | ResourceConfigs
-) -> list[ConfigRecord]:
+) -> list[MetadataRecord]:
     current = image.config(resource.resource_type, resource.resource_name)
     if isinstance(resource, ResourceChanges):
         touched = _apply_changes(resource, current)
@@ -149,6 +150,8 @@ def _alter_resource(
         touched = _replace_all(resource, current)
     values = {name: value for name, value in {**current, **touched}.items() if value is not None}
     _check_lengths(values)
+    if image.keeps_eligible_replicas:
+        _check_isr_min(resource, touched)
     match resource.resource_type:
         case ResourceType.TOPIC:
             _check_topic(image, config, resource.resource_name, values, touched)
@@ -162,7 +165,7 @@ def _alter_resource(
             raise InvalidRequest(f"Configs of resource type {ResourceType(kind).name} are not supported.")
         case _:
             raise InvalidRequest(f"Unknown resource type {resource.resource_type}")
-    return [
+    records: list[MetadataRecord] = [
         ConfigRecord(
             resource_type=resource.resource_type, resource_name=resource.resource_name, name=name, value=value
         )
@@ -170,6 +173,23 @@ def _alter_resource(
         # Setting a broker's value anew makes it reload what the value points at, such as a certificate.
         if value != current.get(name) or resource.resource_type == ResourceType.BROKER
     ]
+    if image.keeps_eligible_replicas and touched.get(ISR_MIN, current.get(ISR_MIN)) != current.get(ISR_MIN):
+        from ottla.metadata.cluster_records import ClearElrRecord
+
+        # Who was eligible under the old number may lack what was committed under the new one.
+        is_topic = resource.resource_type == ResourceType.TOPIC
+        records.append(ClearElrRecord(topic_name=resource.resource_name if is_topic else ""))
+    return records
+
+
+def _check_isr_min(resource: ResourceChanges | ResourceConfigs, touched: Mapping[str, str | None]) -> None:
+    """All brokers have to agree on the number that decides who is eligible."""
+    if resource.resource_type != ResourceType.BROKER or ISR_MIN not in touched:
+        return
+    if resource.resource_name:
+        raise InvalidConfig(f"Broker-level {ISR_MIN} cannot be altered while ELR is enabled.")
+    if touched[ISR_MIN] is None:
+        raise InvalidConfig(f"Cluster-level {ISR_MIN} cannot be removed while ELR is enabled.")
 
 
 def check_changes(resource: ResourceChanges) -> None:

@@ -1,22 +1,17 @@
-"""The single writer: runs commands against the newest state, persists their records, then answers.
-
-A command sees everything accepted before it, committed or not, so two requests for the same topic in flight
-conflict as they should. Everybody else sees `image`, which only moves when records are committed. A command
-for a long list lets others have their turns between its items, and further commands like it wait.
-"""
+"""The controller of this node: carries commands to the active one while this node leads the quorum."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING
 
 from ottla.config import BrokerConfig
+from ottla.controller.active import ActiveController
 from ottla.controller.brokers import BrokerRegistration, register_broker
-from ottla.controller.command import RECORDS_MAX, Deciding, Result
+from ottla.controller.command import Deciding
 from ottla.controller.configs import (
     ConfigOutcome,
     ResourceChanges,
@@ -37,192 +32,229 @@ from ottla.controller.topics import (
     create_topics,
     delete_topics,
 )
-from ottla.log.log import PartitionLog
-from ottla.metadata.carried import describe_carried
-from ottla.metadata.change import MetadataChange
-from ottla.metadata.features import METADATA_VERSION, check_supported, new_cluster_records
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.records import MetadataRecord, decode_record, encode_record
-from ottla.metadata.transactions import settle
-from ottla.raft.driver import Appended, QuorumDescription, RaftDriver
-from ottla.raft.snapshots import SnapshotPolicy
+from ottla.metadata.publisher import MetadataPublisher
+from ottla.raft.driver import Leadership, RaftDriver
 from ottla.runtime import Runtime
-from ottla.runtime.turns import run_in_turns
+from ottla.runtime.seldom import Seldom
+from ottla.wire.errors import InvalidRequest, KafkaError, NotController
+
+if TYPE_CHECKING:
+    from ottla.controller.alter_partition import IsrChange, IsrOutcome
+    from ottla.controller.directories import DirectoryAssignment, DirectoryOutcome
+    from ottla.controller.elections import ElectionOutcome, TopicPartitions
+    from ottla.controller.heartbeats import BrokerHeartbeat, HeartbeatReply
+    from ottla.controller.reassignment import OngoingReassignment, Reassignment, ReassignmentOutcome
+    from ottla.controller.supervision import Supervision
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
-Subscriber: TypeAlias = Callable[[MetadataChange], None]
+class LocalController:
+    """A `Controller`, and the listener that makes and drops the active one as leadership comes and goes."""
 
-
-class Controller:
     def __init__(
-        self,
-        runtime: Runtime,
-        config: BrokerConfig,
-        log: PartitionLog,
-        on_failure: Callable[[str, BaseException], None],
+        self, runtime: Runtime, config: BrokerConfig, quorum: RaftDriver, publisher: MetadataPublisher
     ) -> None:
         self._runtime = runtime
         self._config = config
-        self._raft = RaftDriver(
-            runtime,
-            log,
-            node_id=config.node_id,
-            policy=SnapshotPolicy(
-                bytes_between=config.integer("metadata.log.max.record.bytes.between.snapshots"),
-                retention_bytes=config.integer("metadata.max.retention.bytes"),
-            ),
-            on_commit=self._committed,
-            on_cut=self._cut,
-            on_failure=on_failure,
-        )
-        self._subscribers: list[Subscriber] = []
-        self._pending: deque[MetadataChange] = deque()
-        self.image = MetadataImage()
-        """As of the last commit."""
-        self._newest = self.image
-        self._initial: list[MetadataRecord] = []
-        """What the log must say before anything else, written with the broker's registration."""
-        self._deciding = asyncio.Lock()
-        self._cuts = 0
-        """How often what was not committed yet had to be taken back."""
+        self._quorum = quorum
+        self._publisher = publisher
+        self._active: ActiveController | None = None
+        self._supervision: Supervision | None = None
+        self._is_supervising = asyncio.Event()
+        self.leader_id: int | None = None
+        """Of the quorum, as far as this node knows; it may be this node before its controller is active."""
+        self._former_leader_id: int | None = None
+        """The last that was not this node."""
 
-    async def start(self) -> None:
-        """Replay what is on disk and take over as leader.
+    @property
+    def _registers_first(self) -> bool:
+        """Alone in its cluster, this node is the first to ask for anything: for its own registration."""
+        is_broker = "broker" in self._config.strings("process.roles")
+        return is_broker and len(self._config.quorum_voters) <= 1
 
-        The records of a new cluster share a batch with the broker's registration, which every start writes.
-        """
-        loaded = self._raft.load()
-        image = loaded.image
-        records = [decode_record(value) for batch in loaded.batches for value in batch.values]
-        settled = settle(records)
-        if loaded.batches:
-            last = loaded.batches[-1]
-            image = image.apply_all(settled.records, last.last_offset, last.epoch)
-        check_supported(image.features)
-        if image.carried:
-            logger.warning(
-                "the metadata has %s: they are kept, but this version does not act on them, so that "
-                "clients are neither asked who they are nor limited",
-                describe_carried(image.carried),
+    def on_leadership(self, leadership: Leadership) -> None:
+        if self._active is not None:
+            self._active.resign()
+        self.leader_id = leadership.leader_id
+        if leadership.leader_id not in (None, self._config.node_id):
+            self._former_leader_id = leadership.leader_id
+        leads = leadership.leader_id == self._config.node_id
+        self._active = ActiveController(self._quorum, self._publisher) if leads else None
+        if self._active is not None and not self._registers_first:
+            self._active.begin()
+        self._supervision = None
+        self._is_supervising.clear()
+        if leads and self._publisher.image.brokers.keys() - {self._config.node_id}:
+            self._supervise()
+
+    def on_cut(self) -> None:
+        if self._active is not None:
+            self._active.cut()
+
+    @property
+    def is_active(self) -> bool:
+        return self._active is not None
+
+    @property
+    def active(self) -> ActiveController:
+        """Raises NotController while this node does not lead."""
+        if self._active is None:
+            raise NotController("this node does not lead the metadata quorum")
+        return self._active
+
+    def _supervise(self) -> Supervision:
+        """Made when another broker is there, or comes. Raises NotController while this node does not lead."""
+        if self._supervision is None:
+            from ottla.controller.supervision import Supervision
+
+            self._supervision = Supervision(
+                self.active, self._config, self._runtime.clock, self._former_leader_id
             )
-        self.image = self._newest = image
-        await self._raft.start()
-        if settled.open:
-            from ottla.metadata.foreign_records import AbortTransactionRecord
+            self._is_supervising.set()
+        return self._supervision
 
-            self._initial.append(AbortTransactionRecord(reason="Controller failover"))
-        if METADATA_VERSION not in image.features:
-            self._initial += new_cluster_records()
+    async def run(self) -> None:
+        """What is due in the cluster from time to time, for as long as the node lives."""
+        seldom = Seldom(self._runtime.clock)
+        while True:
+            await self._is_supervising.wait()
+            supervision = self._supervise()
+            try:
+                await supervision.check()
+            except NotController:
+                pass  # Whoever leads now does it.
+            except KafkaError as error:
+                if seldom.is_due():
+                    logger.warning(
+                        "what is due in the cluster was not written, and is tried again: %s", error
+                    )
+            await asyncio.sleep(supervision.check_seconds)
 
-    def subscribe(self, subscriber: Subscriber) -> None:
-        self._subscribers.append(subscriber)
+    @property
+    def is_in_touch(self) -> bool:
+        return True
 
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[TopicOutcome]:
-        def deciding() -> Deciding[list[TopicOutcome]]:
-            config = effective_config(self._config, self._newest)
+        def command(newest: MetadataImage) -> Deciding[list[TopicOutcome]]:
+            config = effective_config(self._config, newest)
             defaults = TopicDefaults(
                 config.integer("num.partitions"), config.integer("default.replication.factor"), config
             )
-            return create_topics(self._newest, topics, defaults, self._runtime.random)
+            return create_topics(newest, topics, defaults, self._runtime.random)
 
-        return await self._decide(deciding, validate_only=validate_only)
+        return await self.active.decide(command, validate_only=validate_only)
 
     async def delete_topics(self, topics: Sequence[TopicRef]) -> list[TopicOutcome]:
-        return await self._decide(lambda: delete_topics(self._newest, topics))
+        return await self.active.decide(lambda newest: delete_topics(newest, topics))
 
     async def create_partitions(
         self, requests: Sequence[NewPartitions], *, validate_only: bool = False
     ) -> list[TopicOutcome]:
-        return await self._decide(
-            lambda: create_partitions(self._newest, requests, self._runtime.random),
+        return await self.active.decide(
+            lambda newest: create_partitions(newest, requests, self._runtime.random),
             validate_only=validate_only,
         )
 
     async def incremental_alter_configs(
         self, resources: Sequence[ResourceChanges], *, validate_only: bool = False
     ) -> list[ConfigOutcome]:
-        return await self._decide(
-            lambda: incremental_alter_configs(self._newest, self._config, resources),
+        return await self.active.decide(
+            lambda newest: incremental_alter_configs(newest, self._config, resources),
             validate_only=validate_only,
         )
 
     async def alter_configs(
         self, resources: Sequence[ResourceConfigs], *, validate_only: bool = False
     ) -> list[ConfigOutcome]:
-        return await self._decide(
-            lambda: alter_configs(self._newest, self._config, resources), validate_only=validate_only
+        return await self.active.decide(
+            lambda newest: alter_configs(newest, self._config, resources), validate_only=validate_only
         )
 
     async def register_broker(self, registration: BrokerRegistration) -> int:
         """The broker's epoch. Without it nothing is served, so it waits for room on the disk."""
-        return await self._raft.room.until_there_is(partial(self._register_broker, registration))
+        return await self._quorum.room.until_there_is(partial(self._register_broker, registration))
 
     async def _register_broker(self, registration: BrokerRegistration) -> int:
-        next_offset = self._raft.next_offset + len(self._initial)
-        result = register_broker(self._newest, registration, next_offset)
-        records = [*self._initial, *result.records]
+        active = self.active
+        has_others = active.newest.brokers.keys() - {registration.broker_id}
+        if has_others or not registration.beside_controller:
+            return await self._supervise().register(registration)
         # Several batches where it leads very many partitions. They need not count together: each election
         # stands for itself, and a start that ends between them leaves no mark of a clean shutdown, so that
         # the next one elects all of them again.
-        for first in range(0, len(records), RECORDS_MAX):
-            await self._append(records[first : first + RECORDS_MAX]).committed
-            self._initial.clear()
-        return result.response
+        return await active.write_in_parts(register_broker(active.newest, registration, active.next_offset))
+
+    async def heartbeat(self, heartbeat: BrokerHeartbeat) -> HeartbeatReply:
+        return await self._supervise().heartbeat(heartbeat)
+
+    def cut_off_broker(self, broker_id: int, broker_epoch: int) -> None:
+        if self._supervision is not None:
+            self._supervision.cut_off(broker_id, broker_epoch)
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        if broker_id == self._config.node_id and self._active is not None:
+            raise InvalidRequest(
+                f"Broker {broker_id} runs beside the active controller; stop it, and ask the next one"
+            )
+        await self._supervise().unregister(broker_id)
+
+    async def alter_partitions(
+        self, broker_id: int, broker_epoch: int, changes: Sequence[IsrChange]
+    ) -> list[IsrOutcome]:
+        from ottla.controller.alter_partition import alter_partitions
+
+        return await self.active.decide(
+            lambda newest: alter_partitions(newest, self._config, broker_id, broker_epoch, changes),
+            in_parts=True,
+        )
+
+    async def assign_directories(
+        self, broker_id: int, broker_epoch: int, assignments: Sequence[DirectoryAssignment]
+    ) -> list[DirectoryOutcome]:
+        from ottla.controller.directories import assign_directories
+
+        return await self.active.decide(
+            lambda newest: assign_directories(newest, self._config, broker_id, broker_epoch, assignments),
+            in_parts=True,
+        )
+
+    async def elect_leaders(
+        self, election_type: int, partitions: Sequence[TopicPartitions] | None
+    ) -> list[ElectionOutcome]:
+        from ottla.controller.elections import elect_leaders
+
+        return await self.active.decide(
+            lambda newest: elect_leaders(newest, self._config, election_type, partitions), in_parts=True
+        )
+
+    async def alter_reassignments(
+        self, reassignments: Sequence[Reassignment], *, may_change_factor: bool = True
+    ) -> list[ReassignmentOutcome]:
+        from ottla.controller.reassignment import alter_reassignments
+
+        return await self.active.decide(
+            lambda newest: alter_reassignments(
+                newest, self._config, reassignments, may_change_factor=may_change_factor
+            )
+        )
+
+    async def list_reassignments(
+        self, partitions: Sequence[TopicPartitions] | None
+    ) -> list[OngoingReassignment]:
+        from ottla.controller.reassignment import list_reassignments
+
+        return await self.active.decide(lambda newest: list_reassignments(newest, partitions))
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
-        return await self._write(allocate_producer_ids(self._newest, broker_id, broker_epoch))
+        active = self.active
+        return await active.write(allocate_producer_ids(active.newest, broker_id, broker_epoch))
 
     async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
-        result = update_features(self._newest, updates, self._config.node_id)
-        await self._write(result, validate_only=validate_only)
-
-    def describe_quorum(self) -> QuorumDescription:
-        return self._raft.describe()
-
-    async def close(self) -> None:
-        await self._raft.close()
-
-    async def _decide(self, deciding: Callable[[], Deciding[T]], *, validate_only: bool = False) -> T:
-        # What a command for topics or configs has looked at must not change before its records are in.
-        async with self._deciding:
-            while True:
-                cuts = self._cuts
-                result = await run_in_turns(deciding())
-                if cuts == self._cuts:
-                    break
-            appended = self._append(result.records) if result.records and not validate_only else None
-        if appended is not None:
-            await appended.committed
-        return result.response
-
-    async def _write(self, result: Result[T], *, validate_only: bool = False) -> T:
-        if result.records and not validate_only:
-            await self._append(result.records).committed
-        return result.response
-
-    def _append(self, records: list[MetadataRecord]) -> Appended:
-        # Applied before it is written: a record that does not fit must not reach the log.
-        last_offset = self._raft.next_offset + len(records) - 1
-        change = self._newest.change(records, last_offset, self._raft.epoch)
-        appended = self._raft.append([encode_record(record) for record in records])
-        self._newest = change.after
-        self._pending.append(change)
-        return appended
-
-    def _cut(self) -> None:
-        self._pending.clear()
-        self._newest = self.image
-        self._cuts += 1
-
-    def _committed(self, high_watermark: int) -> None:
-        while self._pending and self._pending[0].after.offset < high_watermark:
-            change = self._pending.popleft()
-            self.image = change.after
-            for subscriber in self._subscribers:
-                subscriber(change)
-        self._raft.snapshot_if_due(self.image)
+        active = self.active
+        isr_min = self._config.integer("min.insync.replicas")
+        result = update_features(active.newest, updates, self._config.node_id, isr_min=isr_min)
+        await active.write(result, validate_only=validate_only)

@@ -7,9 +7,10 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.controller.command import Result
-from ottla.metadata.features import FEATURES, METADATA_VERSION
-from ottla.metadata.image import MetadataImage
-from ottla.metadata.records import FeatureLevelRecord, MetadataRecord
+from ottla.controller.configs import ISR_MIN
+from ottla.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION, FEATURES, METADATA_VERSION
+from ottla.metadata.image import MetadataImage, ResourceType
+from ottla.metadata.records import ConfigRecord, FeatureLevelRecord, MetadataRecord
 from ottla.wire.errors import InvalidUpdateVersion
 
 _DISABLED = (0, 0)
@@ -28,13 +29,35 @@ class FeatureUpdate(NamedTuple):
     upgrade_type: int
 
 
-def update_features(image: MetadataImage, updates: Sequence[FeatureUpdate], node_id: int) -> Result[None]:
-    """All of the updates or, with InvalidUpdateVersion, none."""
+def update_features(
+    image: MetadataImage, updates: Sequence[FeatureUpdate], node_id: int, *, isr_min: int = 1
+) -> Result[None]:
+    """All of the updates or, with InvalidUpdateVersion, none.
+
+    `isr_min` is the configured min.insync.replicas.
+    """
     records: list[MetadataRecord] = []
     for update in updates:
         _check(image, update, node_id)
         records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
+        if update.name == ELIGIBLE_LEADER_REPLICAS_VERSION and update.level > 0:
+            records += _one_isr_min(image, isr_min)
     return Result(records, None)
+
+
+def _one_isr_min(image: MetadataImage, isr_min: int) -> list[MetadataRecord]:
+    """Who is eligible to lead depends on it, so the cluster has to have one, and not each broker its own."""
+    records: list[MetadataRecord] = []
+    if ISR_MIN not in image.config(ResourceType.BROKER, ""):
+        records.append(
+            ConfigRecord(
+                resource_type=ResourceType.BROKER, resource_name="", name=ISR_MIN, value=str(isr_min)
+            )
+        )
+    for (kind, name), values in sorted(image.configs.items()):
+        if kind == ResourceType.BROKER and name and ISR_MIN in values:
+            records.append(ConfigRecord(resource_type=kind, resource_name=name, name=ISR_MIN, value=None))
+    return records
 
 
 def _check(image: MetadataImage, update: FeatureUpdate, node_id: int) -> None:

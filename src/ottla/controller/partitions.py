@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from uuid import UUID
 
 from ottla.controller.placement import place
 from ottla.metadata.image import MetadataImage, PartitionImage
-from ottla.metadata.uuids import DIRECTORY_UNASSIGNED
 from ottla.wire.errors import InvalidReplicaAssignment
 
 
@@ -31,7 +29,7 @@ def assigned_partitions(
     """Without a replication factor, the first assignment sets it."""
     partitions = []
     for index, replicas in enumerate(assignments, first_index):
-        _check_assignment(image, replicas, replication_factor)
+        check_assignment(image, replicas, replication_factor)
         replication_factor = len(replicas)
         isr = _active(image, replicas)
         if not isr:
@@ -43,9 +41,10 @@ def assigned_partitions(
     return partitions
 
 
-def _check_assignment(
-    image: MetadataImage, replicas: tuple[int, ...], replication_factor: int | None
+def check_assignment(
+    image: MetadataImage, replicas: tuple[int, ...], replication_factor: int | None = None
 ) -> None:
+    """Raises InvalidReplicaAssignment."""
     if not replicas:
         raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
     previous = None
@@ -78,11 +77,5 @@ def _new_partition(image: MetadataImage, replicas: tuple[int, ...], isr: tuple[i
         leader=isr[0],
         leader_epoch=0,
         partition_epoch=0,
-        directories=tuple(_only_directory(image, broker_id) for broker_id in replicas),
+        directories=tuple(image.brokers[broker_id].directory_for_new for broker_id in replicas),
     )
-
-
-def _only_directory(image: MetadataImage, broker_id: int) -> UUID:
-    """A broker with several picks one itself when it creates the replica."""
-    directories = image.brokers[broker_id].directories
-    return directories[0] if len(directories) == 1 else DIRECTORY_UNASSIGNED

@@ -17,12 +17,12 @@ from ottla.controller.command import RECORDS_MAX, Deciding, Result, check_size
 from ottla.controller.configs import check_topic_values
 from ottla.controller.partitions import assigned_partitions, placed_partitions
 from ottla.controller.topic_names import (
-    CLUSTER_METADATA_TOPIC,
     by_unified_name,
     can_collide,
     check_name,
     unified,
 )
+from ottla.log.types import METADATA_PARTITION
 from ottla.metadata.image import MetadataImage, ResourceType
 from ottla.metadata.records import ConfigRecord, MetadataRecord, RemoveTopicRecord, TopicRecord
 from ottla.metadata.uuids import random_uuid
@@ -172,8 +172,8 @@ def _check_partition_total(topics: Sequence[NewTopic], defaults: TopicDefaults) 
 
 
 def _check_new_name(name: str, image: MetadataImage, taken: Mapping[str, str]) -> None:
-    if name == CLUSTER_METADATA_TOPIC:
-        raise InvalidRequest(f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited.")
+    if name == METADATA_PARTITION.topic:
+        raise InvalidRequest(f"Creation of internal topic {METADATA_PARTITION.topic} is prohibited.")
     if name in image.topics:
         raise TopicAlreadyExists(f"Topic '{name}' already exists.")
     check_name(name)

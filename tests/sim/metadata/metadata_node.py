@@ -7,12 +7,16 @@ from uuid import UUID
 
 from ottla.config import BrokerConfig
 from ottla.controller.brokers import BrokerRegistration
-from ottla.controller.controller import Controller
+from ottla.controller.controller import LocalController
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.meta_properties import prepare
+from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import Endpoint
 from ottla.metadata.uuids import random_uuid
+from ottla.raft.driver import RaftDriver
 from ottla.raft.metadata_log import wait_opened
+from ottla.raft.settings import QuorumSettings
+from ottla.raft.snapshots import SnapshotPolicy
 from ottla.runtime import Runtime
 from ottla.sim.world import SimWorld
 
@@ -39,25 +43,36 @@ class MetadataNode:
         self.clean_shutdown = True
         """What the broker says of its logs when it registers."""
         self.failures: list[BaseException] = []
-        self.controller: Controller
+        self.metadata: MetadataPublisher
+        self.quorum: RaftDriver
+        self.controller: LocalController
         self.loaded: MetadataImage
         """What was on disk when the process started."""
         self.broker_epoch: int
 
     @property
     def image(self) -> MetadataImage:
-        return self.controller.image
+        return self.metadata.image
 
     async def boot(self, runtime: Runtime) -> None:
         prepare(runtime.disk, runtime.random, self.config.log_dirs, self.config.node_id)
         log = await wait_opened(runtime, self.config)
         if self.segment_bytes is not None:
             log.update_config(replace(log.config, segment_bytes=self.segment_bytes))
-        self.controller = Controller(
-            runtime, self.config, log, lambda _, failure: self.failures.append(failure)
+        self.metadata = MetadataPublisher()
+        self.quorum = RaftDriver(
+            runtime,
+            log,
+            settings=QuorumSettings.sole(1),
+            policy=SnapshotPolicy.from_config(self.config),
+            publisher=self.metadata,
+            on_failure=lambda _, failure: self.failures.append(failure),
         )
-        await self.controller.start()
-        self.loaded = self.controller.image
+        self.quorum.load()
+        self.metadata.loaded()
+        self.controller = LocalController(runtime, self.config, self.quorum, self.metadata)
+        await self.quorum.start(self.controller)
+        self.loaded = self.metadata.image
         registration = BrokerRegistration(
             broker_id=1,
             incarnation_id=random_uuid(runtime.random),
@@ -72,7 +87,7 @@ class MetadataNode:
 
     async def stop(self) -> None:
         """In good order; the process is then gone."""
-        await self.world.spawn(HOST, self.controller.close())
+        await self.world.spawn(HOST, self.quorum.close())
         self.world.crash(HOST, power_loss=False)
 
     async def restart(self) -> None:

@@ -16,12 +16,14 @@ from kio.static.primitive import i16
 from metadata_node import HOST, LOG_DIR, MetadataNode
 
 from ottla.controller.topics import NewTopic
+from ottla.metadata.cluster_records import (
+    BrokerRegistrationChangeRecord,
+)
 from ottla.metadata.control import ControlType
 from ottla.metadata.foreign_records import (
     AbortTransactionRecord,
     AccessControlEntryRecord,
     BeginTransactionRecord,
-    BrokerRegistrationChangeRecord,
     ClientQuotaRecord,
     DelegationTokenRecord,
     EndTransactionRecord,
@@ -93,7 +95,7 @@ def started_on(
         log = open_metadata_log(runtime, node.config)
         for records, control in batches:
             batch = encode_batch(records, base_offset=log.next_offset, leader_epoch=8, control=control)
-            log.append_batches(batch)
+            log.append_as_follower(batch)
         log.close()
 
         async def scenario() -> None:
@@ -177,7 +179,7 @@ def test_an_aborted_transaction_never_was() -> None:
 
 @pytest.mark.parametrize("voter_ids", [(2,), (1, 2, 3)])
 def test_other_voters_are_refused(voter_ids: tuple[int, ...]) -> None:
-    with pytest.raises(QuorumError, match=r"voters are \[.*\]; this version runs node 1 as the only voter"):
+    with pytest.raises(QuorumError, match=r"voters are \[.*\], but node 1 is configured as the only voter"):
         started_on([([voters(*voter_ids)], True), (encoded(LEFT_BY_KAFKA), False)])
 
 
@@ -258,9 +260,11 @@ def test_what_is_not_served_is_carried_through_restarts_and_snapshots(
         prepare(runtime.disk, runtime.random, node.config.log_dirs, node.config.node_id)
         log = open_metadata_log(runtime, node.config)
         agreed = [Record(b"\0\0\0" + bytes([ControlType.KRAFT_VERSION]), b"\0\0\0\1\0", 1), voters(1)]
-        log.append_batches(encode_batch(agreed, base_offset=0, leader_epoch=8, control=True))
+        log.append_as_follower(encode_batch(agreed, base_offset=0, leader_epoch=8, control=True))
         for records in (kept, gone):
-            log.append_batches(encode_batch(encoded(records), base_offset=log.next_offset, leader_epoch=8))
+            log.append_as_follower(
+                encode_batch(encoded(records), base_offset=log.next_offset, leader_epoch=8)
+            )
         log.close()
 
         async def scenario() -> None:

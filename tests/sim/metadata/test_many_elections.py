@@ -13,7 +13,7 @@ def test_elections_of_very_many_partitions_are_written_in_several_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("ottla.raft.driver.BATCH_BYTES_MAX", 3000)
-    monkeypatch.setattr("ottla.controller.controller.RECORDS_MAX", 60, raising=False)
+    monkeypatch.setattr("ottla.controller.active.RECORDS_MAX", 60)
     with SimWorld(2) as world:
         node = MetadataNode(world)
         node.clean_shutdown = False

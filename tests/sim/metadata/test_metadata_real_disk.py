@@ -11,12 +11,16 @@ from metadata_node import ENDPOINT, state
 from ottla.config import BrokerConfig
 from ottla.controller.brokers import BrokerRegistration
 from ottla.controller.configs import ConfigChange, ConfigOperation, ResourceChanges
-from ottla.controller.controller import Controller
+from ottla.controller.controller import LocalController
 from ottla.controller.topics import NewPartitions, NewTopic, TopicRef
 from ottla.metadata.image import MetadataImage, ResourceType
 from ottla.metadata.meta_properties import prepare
+from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.snapshot import list_snapshots
+from ottla.raft.driver import RaftDriver
 from ottla.raft.metadata_log import open_metadata_log
+from ottla.raft.settings import QuorumSettings
+from ottla.raft.snapshots import SnapshotPolicy
 from ottla.runtime import real_runtime
 
 
@@ -35,9 +39,20 @@ def test_create_alter_delete_restart(tmp_path: Path) -> None:
         prepare(runtime.disk, runtime.random, config.log_dirs, config.node_id)
         log = open_metadata_log(runtime, config, clean=clean)
         failures: list[BaseException] = []
-        controller = Controller(runtime, config, log, lambda _, error: failures.append(error))
-        await controller.start()
-        found = controller.image
+        metadata = MetadataPublisher()
+        quorum = RaftDriver(
+            runtime,
+            log,
+            settings=QuorumSettings.from_config(config),
+            policy=SnapshotPolicy.from_config(config),
+            publisher=metadata,
+            on_failure=lambda _, error: failures.append(error),
+        )
+        quorum.load()
+        metadata.loaded()
+        controller = LocalController(runtime, config, quorum, metadata)
+        await quorum.start(controller)
+        found = metadata.image
         registration = BrokerRegistration(
             broker_id=1,
             incarnation_id=UUID(int=1000 + number),
@@ -55,10 +70,10 @@ def test_create_alter_delete_restart(tmp_path: Path) -> None:
             [ResourceChanges(ResourceType.TOPIC, f"topic-{number}-2", (change,))]
         )
         await controller.delete_topics([TopicRef(f"topic-{number}-3")])
-        await controller.close()
+        await quorum.close()
         runtime.offload.close()
         assert failures == []
-        return found, controller.image
+        return found, metadata.image
 
     last = MetadataImage()
     for number, clean in enumerate((False, True, False)):

@@ -52,7 +52,7 @@ async def some_changes(node: MetadataNode) -> None:
 
 async def wait_appended(node: MetadataNode, end_offset: int) -> None:
     """Until records up to here are in the log, committed or not."""
-    while node.controller.describe_quorum().log_end_offset < end_offset:
+    while node.quorum.describe().log_end_offset < end_offset:
         await asyncio.sleep(0)
 
 
@@ -142,7 +142,7 @@ def test_the_image_moves_with_the_commit_and_subscribers_hear_of_it_before_the_a
 
         async def scenario() -> None:
             await node.start()
-            node.controller.subscribe(heard.append)
+            node.metadata.subscribe(heard.append)
             before = node.image
             creations = [
                 asyncio.ensure_future(node.controller.create_topics([NewTopic(name)])) for name in "ab"
@@ -186,7 +186,7 @@ def test_whoever_gives_up_waiting_does_not_take_the_change_back() -> None:
 
         async def scenario() -> None:
             await node.start()
-            end = node.controller.describe_quorum().log_end_offset
+            end = node.quorum.describe().log_end_offset
             creation = asyncio.ensure_future(node.controller.create_topics([NewTopic("a")]))
             await wait_appended(node, end + 2)
             creation.cancel()
@@ -370,7 +370,9 @@ def test_power_cut_at_any_moment_keeps_what_was_answered_and_halves_nothing(seed
                 world.crash_mid_operation(HOST, chance.randrange(1, 60))
                 await world.host(HOST).died.wait()
                 await asyncio.gather(*clients, return_exceptions=True)
-                possible = [node.image, *(pending.after for pending in node.controller._pending)]
+                possible = [node.image]
+                for batch in node.quorum._uncommitted:
+                    possible.append(possible[-1].apply_all(batch.records, batch.last_offset, batch.epoch))
                 await restart_at_last()
                 assert cluster(node.loaded) in map(cluster, possible)
 

@@ -68,6 +68,7 @@ def test_a_broker_is_registered_with_the_offset_of_its_record_as_epoch() -> None
         "metadata.version",
         "group.version",
         "transaction.version",
+        "eligible.leader.replicas.version",
     ]
 
 
