@@ -24,9 +24,9 @@ from ottla.log.examination import (
 )
 from ottla.log.log import PartitionLog
 from ottla.log.pacing import ThreadJob
+from ottla.log.pending_verification import Verification
 from ottla.log.types import AppendResult, TopicPartition
-from ottla.log.verification import Verification
-from ottla.replication.partition import Partition
+from ottla.replication.partition import Partition, Role
 from ottla.replication.turns import Turn
 from ottla.runtime import Runtime
 from ottla.runtime.disk import ReadableBuffer
@@ -118,7 +118,7 @@ class Preparations:
                 del self.queues[partition.topic_partition]
 
     def _check_still_here(self, partition: Partition) -> None:
-        if partition.removed:
+        if partition.role is Role.OFFLINE:
             raise UnknownTopicOrPartition(f"{partition.topic_partition} was deleted meanwhile")
 
     async def _prepared(

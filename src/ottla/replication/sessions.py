@@ -23,7 +23,9 @@ class FetchEntry:
 
     __slots__ = (
         "index",
+        "last_fetched_epoch",
         "leader_epoch",
+        "log_start_offset",
         "max_bytes",
         "offset",
         "owner",
@@ -41,6 +43,8 @@ class FetchEntry:
         self.offset = 0
         self.max_bytes = 0
         self.leader_epoch = -1
+        self.last_fetched_epoch = -1
+        self.log_start_offset = -1
         self.sent_high_watermark = -1
         self.sent_log_start = -1
 
@@ -52,9 +56,11 @@ class FetchEntry:
 
 
 class FetchSet:
-    __slots__ = ("entries", "on_ready", "ready")
+    __slots__ = ("entries", "on_ready", "ready", "replica_id")
 
-    def __init__(self) -> None:
+    def __init__(self, replica_id: int = -1) -> None:
+        self.replica_id = replica_id
+        """Of a follower, which waits for the log to grow; consumers wait for the high watermark."""
         self.entries: dict[tuple[bytes, int], FetchEntry] = {}
         self.ready: dict[FetchEntry, None] = {}
         self.on_ready: Callable[[], None] | None = None
@@ -72,8 +78,17 @@ class FetchSet:
         entry = self.entries.pop((topic, index), None)
         if entry is not None:
             self.ready.pop(entry, None)
-            if entry.partition is not None:
-                entry.partition.watchers.pop(entry, None)
+            self._unwatch(entry)
+
+    def _watch(self, entry: FetchEntry) -> None:
+        partition = entry.partition
+        if partition is not None:
+            (partition.watchers if self.replica_id < 0 else partition.end_watchers)[entry] = None
+
+    def _unwatch(self, entry: FetchEntry) -> None:
+        partition = entry.partition
+        if partition is not None:
+            (partition.watchers if self.replica_id < 0 else partition.end_watchers).pop(entry, None)
 
     def nothing_in(self, entry: FetchEntry) -> None:
         """Somebody looked: there is nothing to read at present."""
@@ -82,20 +97,23 @@ class FetchSet:
     def watch(self) -> None:
         """From here on `on_ready` is called when a partition changes."""
         for entry in self.entries.values():
-            if entry.partition is not None:
-                entry.partition.watchers[entry] = None
+            self._watch(entry)
 
     def unwatch(self) -> None:
         for entry in self.entries.values():
-            if entry.partition is not None:
-                entry.partition.watchers.pop(entry, None)
+            self._unwatch(entry)
+
+    def let_go(self) -> None:
+        """Entries and their set hold each other; of what is no session nobody wants anything any more."""
+        self.entries.clear()
+        self.ready.clear()
 
 
 class FetchSession(FetchSet):
     __slots__ = ("epoch", "id", "last_used", "uses_topic_ids")
 
-    def __init__(self, session_id: int, uses_topic_ids: bool, now: float) -> None:
-        super().__init__()
+    def __init__(self, session_id: int, uses_topic_ids: bool, now: float, replica_id: int = -1) -> None:
+        super().__init__(replica_id)
         self.id = session_id
         self.epoch = 1
         self.uses_topic_ids = uses_topic_ids
@@ -103,14 +121,12 @@ class FetchSession(FetchSet):
 
     def nothing_in(self, entry: FetchEntry) -> None:
         self.ready.pop(entry, None)
-        if entry.partition is not None:
-            entry.partition.watchers[entry] = None
+        self._watch(entry)
 
     def watch(self) -> None:
         # The others are watching already.
         for entry in self.ready:
-            if entry.partition is not None:
-                entry.partition.watchers[entry] = None
+            self._watch(entry)
 
 
 class FetchSessions:
@@ -125,7 +141,7 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def create(self, uses_topic_ids: bool) -> FetchSession | None:
+    def create(self, uses_topic_ids: bool, replica_id: int = -1) -> FetchSession | None:
         """None when the cache is full of sessions in use: the client then fetches without one."""
         now = self._clock.monotonic()
         if len(self._sessions) >= self._slots_max:
@@ -137,7 +153,7 @@ class FetchSessions:
             session_id = self._random.randrange(1, 1 << 31)
             if session_id not in self._sessions:
                 break
-        session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids, now)
+        session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids, now, replica_id)
         return session
 
     def use(self, session_id: int, epoch: int, uses_topic_ids: bool) -> FetchSession | ErrorCode:

@@ -13,15 +13,18 @@ import pytest
 from immutables import Map
 
 from ottla.config import BrokerConfig, LogConfig
+from ottla.log.log import PartitionLog
 from ottla.log.manager import LogManager
 from ottla.log.types import TopicPartition
 from ottla.metadata.change import between
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.records.records import Record, encode_batch
 from ottla.replication.manager import ReplicaManager
+from ottla.replication.partition import Role
 from ottla.runtime import Runtime
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.net import AsyncioNetwork
+from ottla.runtime.tasks import TaskScope
 from ottla.sim.disk import SimDisk
 from ottla.wire.errors import StorageError, UnknownTopicOrPartition
 
@@ -153,7 +156,7 @@ def test_a_sync_that_fails_takes_its_directory_out_of_use_and_no_other() -> None
         both = await asyncio.gather(bad.log.flush(), bad.log.flush(), return_exceptions=True)
         # Nobody is told that what the kernel dropped is on disk.
         assert [type(each) for each in both] == [StorageError, StorageError]
-        assert bad.removed
+        assert bad.role is Role.OFFLINE
         with pytest.raises(StorageError, match="out of use"):
             broker.replicas.partition("a", 0)
         assert broker.logs.failure_of("/disk1") is not None
@@ -187,16 +190,53 @@ def test_a_directory_removed_under_the_broker_is_noticed() -> None:
         broker.commit(topic("a", 1, partitions=2))
         await broker.replicas.catch_up()
         broker.disk.remove_tree("/disk1")
-        await broker.logs._keep_house()
+        await broker.logs._check_presence()
         with pytest.raises(StorageError, match="removed, or unmounted"):
             broker.replicas.partition("a", 0)
         broker.replicas.partition("a", 1).append(records(), -1)
         # One log alone, its directory being there.
         broker.disk.remove_tree("/disk2/a-1")
-        await broker.logs._keep_house()
+        await broker.logs._check_presence()
         with pytest.raises(StorageError, match="was removed while"):
             broker.replicas.partition("a", 1)
         assert broker.logs.get(TopicPartition("a", 1)) is None
+
+    asyncio.run(scenario())
+
+
+def test_a_removed_directory_is_noticed_while_housekeeping_waits_for_a_disk() -> None:
+    async def scenario() -> None:
+        broker = Broker()
+        broker.commit(topic("a", 1, partitions=2))
+        await broker.replicas.catch_up()
+        begun, never = asyncio.Event(), asyncio.Event()
+
+        class StuckLog(PartitionLog):
+            __slots__ = ()
+            flush_is_due = True
+
+            async def flush(self, upto: int | None = None) -> None:
+                begun.set()
+                await never.wait()
+
+        # These alone: brokers of other tests may run in this process.
+        for log in broker.logs.all_logs:
+            log.__class__ = StuckLog
+        failures: list[str] = []
+        scope = TaskScope("test", lambda name, error: failures.append(name))
+        broker.logs.start(scope, lambda partition: None)
+        try:
+            await asyncio.wait_for(begun.wait(), 10)
+            broker.disk.remove_tree("/disk1")
+            async with asyncio.timeout(10):
+                while broker.logs.failure_of("/disk1") is None:
+                    await asyncio.sleep(0.01)
+            with pytest.raises(StorageError, match="removed, or unmounted"):
+                broker.replicas.partition("a", 0)
+            broker.replicas.partition("a", 1).append(records(), -1)
+        finally:
+            await scope.close()
+        assert not failures
 
     asyncio.run(scenario())
 

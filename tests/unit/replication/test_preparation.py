@@ -228,7 +228,7 @@ def test_a_topic_that_is_deleted_meanwhile() -> None:
         task = kit.send(batch(20_000))
         while not kit.workers.begun:
             await asyncio.sleep(0.001)
-        kit.partition.remove()
+        kit.partition.go_offline()
         kit.workers.gate.set()
         with pytest.raises(UnknownTopicOrPartition, match="deleted meanwhile"):
             await task
