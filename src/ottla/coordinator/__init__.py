@@ -1,3 +1,3 @@
-"""Groups and their offsets: deterministic state machines over the records of `__consumer_offsets`."""
+"""Groups and transactions: deterministic state machines over records of internal topics, and their host."""
 
 import ottla.wire.messages  # noqa: F401  (before any import of kio: it keeps Hypothesis out of a broker)

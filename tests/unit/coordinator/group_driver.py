@@ -11,7 +11,7 @@ from typing import Any
 
 from kio.serial import entity_writer
 
-from ottla.coordinator.commands import (
+from ottla.coordinator.groups.commands import (
     CommitRequest,
     ConsumerHeartbeatReply,
     ConsumerHeartbeatRequest,
@@ -26,11 +26,11 @@ from ottla.coordinator.commands import (
     TopicCommit,
     TopicFetch,
 )
-from ottla.coordinator.embedded import encode_assignment
-from ottla.coordinator.journal import Instant, Outcome
-from ottla.coordinator.records import decode, encode
-from ottla.coordinator.settings import GroupSettings
-from ottla.coordinator.shard import GroupShard
+from ottla.coordinator.groups.embedded import encode_assignment
+from ottla.coordinator.groups.records import decode, encode
+from ottla.coordinator.groups.settings import GroupSettings
+from ottla.coordinator.groups.shard import GroupShard
+from ottla.coordinator.host.journal import Instant, Outcome
 from ottla.wire.errors import ErrorCode, KafkaError
 
 EPOCH_MS = 1_700_000_000_000

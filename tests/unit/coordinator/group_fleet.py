@@ -12,20 +12,20 @@ from collections.abc import Mapping
 
 from group_driver import Driver, subscription
 
-from ottla.coordinator.classic_group import ClassicGroup, State
-from ottla.coordinator.commands import (
+from ottla.coordinator.groups.classic_group import ClassicGroup, State
+from ottla.coordinator.groups.commands import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     JoinReply,
     LeavingMember,
     SyncReply,
 )
-from ottla.coordinator.consumer_group import ConsumerGroup
-from ottla.coordinator.embedded import encode_assignment, parse_assignment
-from ottla.coordinator.groups import Groups
-from ottla.coordinator.records import decode
-from ottla.coordinator.settings import GroupSettings
-from ottla.coordinator.shard import GroupShard
+from ottla.coordinator.groups.consumer_group import ConsumerGroup
+from ottla.coordinator.groups.embedded import encode_assignment, parse_assignment
+from ottla.coordinator.groups.records import decode
+from ottla.coordinator.groups.settings import GroupSettings
+from ottla.coordinator.groups.shard import GroupShard
+from ottla.coordinator.groups.state import Groups
 from ottla.wire.errors import ErrorCode, FencedInstanceId, KafkaError, UnreleasedInstanceId
 
 GROUP = "g"

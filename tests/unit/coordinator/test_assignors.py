@@ -7,8 +7,8 @@ import uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.coordinator.assignors import MemberSpec, assign_range, assign_uniform
-from ottla.coordinator.commands import Partitions
+from ottla.coordinator.groups.assignors import MemberSpec, assign_range, assign_uniform
+from ottla.coordinator.groups.commands import Partitions
 
 T1, T2, T3 = (uuid.UUID(int=n) for n in (1, 2, 3))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from group_driver import Driver, stabilise, subscription
 
-from ottla.coordinator.classic_group import ClassicGroup, State
-from ottla.coordinator.commands import JoinReply, LeavingMember, SyncReply
-from ottla.coordinator.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
+from ottla.coordinator.groups.classic_group import ClassicGroup, State
+from ottla.coordinator.groups.commands import JoinReply, LeavingMember, SyncReply
+from ottla.coordinator.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from ottla.wire.errors import (
     ErrorCode,
     FencedInstanceId,

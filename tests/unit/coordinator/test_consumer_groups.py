@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import pytest
 from group_driver import Driver, topics
 
-from ottla.coordinator.commands import LEAVE_EPOCH, LEAVE_STATIC_EPOCH
-from ottla.coordinator.consumer_group import ConsumerGroup, MemberState
-from ottla.coordinator.settings import GroupSettings
+from ottla.coordinator.groups.commands import LEAVE_EPOCH, LEAVE_STATIC_EPOCH
+from ottla.coordinator.groups.consumer_group import ConsumerGroup, MemberState
+from ottla.coordinator.groups.settings import GroupSettings
 from ottla.wire.errors import (
     FencedInstanceId,
     FencedMemberEpoch,

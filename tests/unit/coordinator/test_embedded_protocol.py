@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
-from ottla.coordinator.embedded import (
+from ottla.coordinator.groups.embedded import (
     MalformedProtocol,
     encode_assignment,
     parse_assignment,

@@ -6,11 +6,11 @@ import pytest
 from group_driver import Driver, assignment, subscription, topics
 from test_consumer_groups import Client, group_of, settle
 
-from ottla.coordinator.classic_group import ClassicGroup, State
-from ottla.coordinator.commands import LEAVE_EPOCH, JoinReply, LeavingMember, SyncReply
-from ottla.coordinator.consumer_group import ConsumerGroup
-from ottla.coordinator.embedded import parse_assignment
-from ottla.coordinator.settings import GroupSettings
+from ottla.coordinator.groups.classic_group import ClassicGroup, State
+from ottla.coordinator.groups.commands import LEAVE_EPOCH, JoinReply, LeavingMember, SyncReply
+from ottla.coordinator.groups.consumer_group import ConsumerGroup
+from ottla.coordinator.groups.embedded import parse_assignment
+from ottla.coordinator.groups.settings import GroupSettings
 from ottla.wire.errors import ErrorCode, GroupIdNotFound, InconsistentGroupProtocol
 
 NO_DELAY = GroupSettings(group_initial_rebalance_delay_ms=0)

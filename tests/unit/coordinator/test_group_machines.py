@@ -20,13 +20,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from ottla.coordinator.classic import ClassicRebalance
-from ottla.coordinator.classic_group import ClassicGroup, ClassicMember
-from ottla.coordinator.commands import CommitRequest, SyncReply
-from ottla.coordinator.consumer_group import ConsumerGroup, ConsumerMember
-from ottla.coordinator.groups import Group
-from ottla.coordinator.journal import Ticket
-from ottla.coordinator.shard import GroupShard
+from ottla.coordinator.groups.classic import ClassicRebalance
+from ottla.coordinator.groups.classic_group import ClassicGroup, ClassicMember
+from ottla.coordinator.groups.commands import CommitRequest, SyncReply
+from ottla.coordinator.groups.consumer_group import ConsumerGroup, ConsumerMember
+from ottla.coordinator.groups.shard import GroupShard
+from ottla.coordinator.groups.state import Group
+from ottla.coordinator.host.journal import Ticket
 from ottla.wire.errors import ErrorCode
 
 LIVE_MAX = 5
@@ -240,8 +240,8 @@ class IgnoresConsumerHeartbeats(GroupShard):
         real = self._consumer.extend_session
 
         def extend(group_id: str, member: ConsumerMember) -> None:
-            from ottla.coordinator.consumer_rebalance import SESSION
-            from ottla.coordinator.timers import Timer
+            from ottla.coordinator.groups.consumer_rebalance import SESSION
+            from ottla.coordinator.host.timers import Timer
 
             if Timer(SESSION, group_id, member.member_id) not in self.timers:
                 real(group_id, member)
@@ -255,8 +255,8 @@ class IgnoresClassicHeartbeats(GroupShard):
         real = self._classic.extend_session
 
         def extend(group: ClassicGroup, member: ClassicMember, timeout_ms: int = 0) -> None:
-            from ottla.coordinator.classic import SESSION
-            from ottla.coordinator.timers import Timer
+            from ottla.coordinator.groups.classic import SESSION
+            from ottla.coordinator.host.timers import Timer
 
             if Timer(SESSION, group.group_id, member.member_id) not in self.timers:
                 real(group, member, timeout_ms)

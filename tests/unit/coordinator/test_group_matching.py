@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from group_driver import Driver, FakeTopic, FakeTopics, topics
 
-from ottla.coordinator import consumer_rebalance
-from ottla.coordinator.consumer_group import ConsumerGroup
-from ottla.coordinator.matching import NAMES_PER_TURN, Matching
+from ottla.coordinator.groups import consumer_rebalance
+from ottla.coordinator.groups.consumer_group import ConsumerGroup
+from ottla.coordinator.groups.matching import NAMES_PER_TURN, Matching
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.regex import compile_regex
 

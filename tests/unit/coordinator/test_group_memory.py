@@ -7,12 +7,12 @@ import logging
 import pytest
 from group_driver import Driver, stabilise, subscription, topics
 
-from ottla.coordinator.classic_group import ClassicGroup
-from ottla.coordinator.commands import LeavingMember
-from ottla.coordinator.embedded import NAMES_MAX, MalformedProtocol, subscribed_topics
-from ottla.coordinator.memory import GroupMemory
-from ottla.coordinator.settings import GroupSettings
-from ottla.coordinator.shard import GroupShard
+from ottla.coordinator.groups.classic_group import ClassicGroup
+from ottla.coordinator.groups.commands import LeavingMember
+from ottla.coordinator.groups.embedded import NAMES_MAX, MalformedProtocol, subscribed_topics
+from ottla.coordinator.groups.memory import GroupMemory
+from ottla.coordinator.groups.settings import GroupSettings
+from ottla.coordinator.groups.shard import GroupShard
 from ottla.wire.errors import ErrorCode, GroupMaxSizeReached
 
 KIB = 1024

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from group_driver import EPOCH_MS, Driver, stabilise, topics
 
-from ottla.coordinator.commands import FetchOffsetsRequest, LeavingMember
-from ottla.coordinator.settings import GroupSettings
+from ottla.coordinator.groups.commands import FetchOffsetsRequest, LeavingMember
+from ottla.coordinator.groups.settings import GroupSettings
 from ottla.wire.errors import ErrorCode, GroupIdNotFound, NonEmptyGroup, StaleMemberEpoch
 
 DAY_MS = 24 * 60 * 60 * 1000

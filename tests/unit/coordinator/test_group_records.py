@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.coordinator.offset_records import OffsetCommitKey, OffsetCommitValue
-from ottla.coordinator.records import (
+from ottla.coordinator.groups.offset_records import OffsetCommitKey, OffsetCommitValue
+from ottla.coordinator.groups.records import (
     ClassicMemberMetadata,
     ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -29,10 +29,10 @@ from ottla.coordinator.records import (
     GroupMetadataValue,
     MemberMetadata,
     TargetPartitions,
-    UnknownRecord,
     decode,
     encode,
 )
+from ottla.coordinator.host.shard_kind import UnknownRecord
 
 TOPIC = uuid.UUID("00010203-0405-0607-0809-0a0b0c0d0e0f")
 

@@ -6,8 +6,8 @@ import pytest
 from group_driver import Driver
 
 from ottla.config import BrokerConfig, ConfigError, GroupTimes, group_times, validate_group
-from ottla.coordinator.consumer_group import ConsumerGroup
-from ottla.coordinator.settings import GroupSettings
+from ottla.coordinator.groups.consumer_group import ConsumerGroup
+from ottla.coordinator.groups.settings import GroupSettings
 
 INTERVAL_MS = 1_000
 

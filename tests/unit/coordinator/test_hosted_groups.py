@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import struct
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ import pytest
 from group_driver import EPOCH_MS, FakeTopics, subscription, topics
 from immutables import Map
 
-from ottla.coordinator.commands import (
+from ottla.coordinator.groups.commands import (
     CommitRequest,
     FetchOffsetsRequest,
     HeartbeatRequest,
@@ -23,18 +24,20 @@ from ottla.coordinator.commands import (
     TopicCommit,
     TopicFetch,
 )
-from ottla.coordinator.hosted import HostedShard
-from ottla.coordinator.records import decode, encode
-from ottla.coordinator.runtime import GroupCoordinator
-from ottla.coordinator.settings import GroupSettings
-from ottla.coordinator.shard import GroupShard
-from ottla.coordinator.shard_kind import ShardKind
-from ottla.coordinator.shard_log import Producer, java_hash, partition_for, read_batches
+from ottla.coordinator.groups.coordinator import GroupCoordinator
+from ottla.coordinator.groups.records import decode, encode
+from ottla.coordinator.groups.settings import GroupSettings
+from ottla.coordinator.groups.shard import GroupShard
+from ottla.coordinator.host import shard_log
+from ottla.coordinator.host.hosted import HostedShard
+from ottla.coordinator.host.shard_kind import ShardKind
+from ottla.coordinator.host.shard_log import java_hash, partition_for, read_batches
 from ottla.metadata.change import between
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.internal_topics import OFFSETS_TOPIC as TOPIC
 from ottla.records.batch import iter_headers
 from ottla.records.markers import Marker, encode_marker
+from ottla.records.producer import ProducerIdentity
 from ottla.runtime.tasks import TaskScope
 from ottla.sim.loop import SimLoop
 from ottla.wire.errors import (
@@ -70,6 +73,8 @@ class CountingLog:
     """The offsets after each."""
     commit: Callable[[], Awaitable[None] | None] = lambda: None
     error: Exception | None = None
+    left_by_another: Awaitable[None] | None = None
+    """Done when what the leader before wrote last is committed."""
 
     def append(self, partition: int, batches: bytes) -> Awaitable[None] | None:
         if self.error is not None:
@@ -89,10 +94,10 @@ class CountingLog:
     ) -> Awaitable[None] | None:
         return self.append(partition, encode_marker(marker, EPOCH_MS))
 
-    def check_producer(self, partition: int, producer: Producer) -> None:
+    def check_producer(self, partition: int, producer: ProducerIdentity) -> None:
         pass
 
-    def has_transaction(self, partition: int, producer: Producer) -> bool:
+    def has_transaction(self, partition: int, producer: ProducerIdentity) -> bool:
         return False
 
     def read(self, partition: int, offset: int, size_bytes: int) -> bytes:
@@ -114,6 +119,9 @@ class CountingLog:
 
     def end_offset(self, partition: int) -> int:
         return self.ends[partition][-1] if partition in self.ends else 0
+
+    def wait_committed(self, partition: int) -> Awaitable[None] | None:
+        return self.left_by_another
 
     def batch_bytes_max(self, partition: int) -> int:
         return 1_000_000
@@ -399,6 +407,18 @@ def test_groups_go_to_the_partitions_java_puts_them_in() -> None:
     assert java_hash("\N{GRINNING FACE}") == 0xD83D * 31 + 0xDE00
 
 
+@pytest.mark.parametrize("length", [0, 1, 255, 256, 257, 30_000])
+def test_names_of_any_length_are_hashed_as_java_does_and_long_ones_not_remembered(length: int) -> None:
+    name = ("abc\N{GRINNING FACE}" * length)[:length]
+    expected = 0
+    for unit in struct.unpack(f">{len(name.encode('utf-16-be')) // 2}H", name.encode("utf-16-be")):
+        expected = (31 * expected + unit) & 0xFFFF_FFFF
+    before = shard_log._remembered_hash.cache_info().currsize
+    assert java_hash(name) == expected
+    after = shard_log._remembered_hash.cache_info().currsize
+    assert after - before == (0 if length > 250 else 1)
+
+
 def image(leader: int = 1, epoch: int = 0, **counts: int) -> MetadataImage:
     partition = PartitionImage((1,), (1,), leader, epoch, 0, ())
     named = {
@@ -489,7 +509,7 @@ def test_topics_that_change_while_groups_load_are_known_afterwards() -> None:
         service.apply(image(**{TOPIC: 1}))
         service.apply(image(**{TOPIC: 1, "orders": 3}))
         await asyncio.sleep(1)
-        from ottla.coordinator.commands import ConsumerHeartbeatRequest
+        from ottla.coordinator.groups.commands import ConsumerHeartbeatRequest
 
         reply = await service.groups.consumer_heartbeat(
             ConsumerHeartbeatRequest("g", "m", 0, rebalance_timeout_ms=1_000, topics=("orders",), owned={})

@@ -9,21 +9,22 @@ from typing import Any
 import pytest
 from test_hosted_groups import CountingLog, Service, image, simulate
 
-from ottla.coordinator.commands import (
+from ottla.coordinator.groups.commands import (
     CommitRequest,
     FetchOffsetsRequest,
     PartitionCommit,
     TopicCommit,
     TopicFetch,
 )
-from ottla.coordinator.shard_log import Producer, read_batches
-from ottla.coordinator.verification import Verifications
+from ottla.coordinator.groups.questions_under_way import QuestionsUnderWay
+from ottla.coordinator.host.shard_log import read_batches
 from ottla.metadata.internal_topics import OFFSETS_TOPIC
 from ottla.records.markers import Marker
+from ottla.records.producer import ProducerIdentity
 from ottla.runtime.tasks import TaskScope
 from ottla.wire.errors import ErrorCode, InvalidGroupId, InvalidProducerEpoch, KafkaError, NotCoordinator
 
-P1 = Producer(1001, 3)
+P1 = ProducerIdentity(1001, 3)
 NONE = [[ErrorCode.none]]
 
 
@@ -32,14 +33,14 @@ class ProducerLog(CountingLog):
 
     def __init__(self) -> None:
         super().__init__()
-        self.epoch = P1.producer_epoch
+        self.epoch = P1.epoch
         self.is_open = False
 
-    def check_producer(self, partition: int, producer: Producer) -> None:
-        if producer.producer_epoch < self.epoch:
+    def check_producer(self, partition: int, producer: ProducerIdentity) -> None:
+        if producer.epoch < self.epoch:
             raise InvalidProducerEpoch("replaced")
 
-    def has_transaction(self, partition: int, producer: Producer) -> bool:
+    def has_transaction(self, partition: int, producer: ProducerIdentity) -> bool:
         return self.is_open
 
 
@@ -65,17 +66,15 @@ class TransactionService(Service):
         topic = TopicCommit("orders", self.image.topics["orders"].id, [PartitionCommit(0, offset)])
         return self.groups.commit_nowait(CommitRequest("g", [topic]))
 
-    async def commit_in(self, producer: Producer, offset: int, *, is_own_epoch: bool = True) -> Any:
+    async def commit_in(self, producer: ProducerIdentity, offset: int, *, is_own_epoch: bool = True) -> Any:
         topic = TopicCommit("orders", self.image.topics["orders"].id, [PartitionCommit(0, offset)])
         request = CommitRequest("g", [topic], version=5, producer=producer)
         return await self.groups.commit_transactional(
             request, producer, self.verify, is_own_epoch=is_own_epoch
         )
 
-    async def end(self, producer: Producer, *, committed: bool, coordinator_epoch: int = 0) -> None:
-        await self.groups.complete_transaction(
-            0, producer.producer_id, producer.producer_epoch, coordinator_epoch, committed
-        )
+    async def end(self, producer: ProducerIdentity, *, committed: bool, coordinator_epoch: int = 0) -> None:
+        await self.groups.complete_transaction(0, producer.id, producer.epoch, coordinator_epoch, committed)
 
     async def is_unstable(self) -> bool:
         (topic,) = await self.groups.fetch(
@@ -125,7 +124,7 @@ def test_a_producer_that_was_replaced_is_refused_and_nothing_reloads() -> None:
     async def test(scope: TaskScope) -> None:
         service = TransactionService(scope)
         await service.ready(ProducerLog())
-        zombie = Producer(P1.producer_id, P1.producer_epoch - 1)
+        zombie = ProducerIdentity(P1.id, P1.epoch - 1)
         with pytest.raises(InvalidProducerEpoch):
             await service.commit_in(zombie, 9)
         assert not await service.is_unstable()
@@ -200,7 +199,7 @@ def test_a_transaction_that_ends_while_it_is_verified_takes_nothing_more(
         service.answer = lambda: gate
         commit = asyncio.ensure_future(service.commit_in(P1, 1, is_own_epoch=is_own_epoch))
         await asyncio.sleep(0.1)
-        await service.end(Producer(P1.producer_id, marker_epoch), committed=False)
+        await service.end(ProducerIdentity(P1.id, marker_epoch), committed=False)
         gate.set_result(ErrorCode.none)
         assert await commit == [[expected]]
         assert await service.is_unstable() == (expected is ErrorCode.none)
@@ -209,12 +208,12 @@ def test_a_transaction_that_ends_while_it_is_verified_takes_nothing_more(
 
 
 def test_verifications_leave_nothing_behind() -> None:
-    verifications = Verifications()
+    verifications = QuestionsUnderWay()
     first = verifications.begin(0, P1, is_own_epoch=True)
     second = verifications.begin(0, P1, is_own_epoch=True)
     assert verifications.finish(first)
     assert not verifications.finish(first)
-    verifications.end(0, Marker(P1.producer_id, P1.producer_epoch + 1, 0, True))
+    verifications.end(0, Marker(P1.id, P1.epoch + 1, 0, True))
     assert not verifications.finish(second)
     assert not verifications._under_way
 

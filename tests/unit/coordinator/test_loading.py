@@ -10,8 +10,8 @@ import pytest
 from group_driver import EPOCH_MS, Driver, stabilise, topics
 from test_hosted_groups import CountingLog, Service, commit, fetch, host, image, loaded, simulate
 
-from ottla.coordinator.settings import GroupSettings
-from ottla.coordinator.shard_log import read_batches
+from ottla.coordinator.groups.settings import GroupSettings
+from ottla.coordinator.host.shard_log import read_batches
 from ottla.metadata.internal_topics import OFFSETS_TOPIC as TOPIC
 from ottla.records.records import Record, encode_batch
 from ottla.runtime.tasks import TaskScope

@@ -22,10 +22,10 @@ from hypothesis.stateful import (
 )
 from transaction_driver import TransactionDriver
 
-from ottla.coordinator.offset_records import OffsetCommitKey, OffsetCommitValue
-from ottla.coordinator.pending_offsets import PendingOffsets
-from ottla.coordinator.settings import GroupSettings
-from ottla.coordinator.shard import GroupShard
+from ottla.coordinator.groups.offset_records import OffsetCommitKey, OffsetCommitValue
+from ottla.coordinator.groups.pending_offsets import PendingOffsets
+from ottla.coordinator.groups.settings import GroupSettings
+from ottla.coordinator.groups.shard import GroupShard
 from ottla.wire.errors import ErrorCode, GroupIdNotFound
 
 HOUR_MS = 60 * 60 * 1000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -10,15 +11,16 @@ from typing import Any
 import pytest
 from test_hosted_groups import CountingLog, LoopClock, image, simulate
 
-from ottla.coordinator.producer_ids import ProducerIds
-from ottla.coordinator.transactions.commands import ProducerIdentity
 from ottla.coordinator.transactions.coordinator import TransactionCoordinator
+from ottla.coordinator.transactions.producer_ids import ProducerIds
 from ottla.coordinator.transactions.settings import TransactionSettings
 from ottla.log.types import TopicPartition
 from ottla.metadata.change import between
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from ottla.records.producer import ProducerIdentity
 from ottla.runtime.tasks import TaskScope
+from ottla.wire.api import ApiKey
 from ottla.wire.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -55,8 +57,16 @@ class Partitions:
         ) -> None:
             self._take(TopicPartition(topic, index), producer_id, epoch, coordinator_epoch, committed)
 
-        log = SimpleNamespace(reached_flush_messages=self.is_slow, flush=lambda: asyncio.sleep(1))
-        return SimpleNamespace(append_marker=append_marker, log=log)
+        log = SimpleNamespace(
+            next_offset=0, reached_flush_messages=self.is_slow, flush=lambda: asyncio.sleep(1)
+        )
+        return SimpleNamespace(
+            append_marker=append_marker,
+            log=log,
+            high_watermark=0,
+            check_leads=lambda: None,
+            topic_partition=TopicPartition(topic, index),
+        )
 
     async def complete_transaction(self, partition: int, *marker: Any) -> None:
         await asyncio.sleep(1 if self.is_slow else 0)
@@ -71,10 +81,25 @@ class Partitions:
         self.markers.append((tp, *marker))
 
 
+class Brokers:
+    """Stands for the network: answers what other brokers are asked as the test says."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, ApiKey, Any]] = []
+        self.answers: dict[ApiKey, Callable[[int, Any], Any]] = {}
+        self.delay_s = 0.0
+
+    async def __call__(self, broker_id: int, api_key: ApiKey, values: Any) -> Any:
+        self.asked.append((broker_id, api_key, values))
+        await asyncio.sleep(self.delay_s)
+        return self.answers[api_key](broker_id, values)
+
+
 class Service:
     def __init__(self, scope: TaskScope, version: int = 2, **settings: Any) -> None:
         self.log = CountingLog()
         self.partitions: Any = Partitions()
+        self.brokers: Any = Brokers()
         self.blocks = iter([range(10, 12), range(20, 1000)])
 
         async def allocate() -> range:
@@ -88,6 +113,7 @@ class Service:
             ProducerIds(allocate),
             self.partitions,
             self.partitions,
+            self.brokers,
             LoopClock(),
             scope,
         )
@@ -361,7 +387,7 @@ def test_listing_by_state_and_pattern() -> None:
 @pytest.mark.parametrize(("version", "value_version"), [(0, 0), (1, 1), (2, 1)])
 def test_records_are_written_as_the_cluster_agreed(version: int, value_version: int) -> None:
     async def test(scope: TaskScope) -> None:
-        from ottla.coordinator.shard_log import read_batches
+        from ottla.coordinator.host.shard_log import read_batches
 
         service = await Service(scope, version).ready()
         await service.begin(ORDERS)

@@ -21,11 +21,12 @@ from hypothesis.stateful import (
 from transaction_fleet import PARTITIONS, Client, Fleet, Violation
 from transaction_shard_driver import TX
 
-from ottla.coordinator.journal import Instant, Outcome
-from ottla.coordinator.transactions.commands import InitRequest, ProducerIdentity
+from ottla.coordinator.host.journal import Instant, Outcome
+from ottla.coordinator.transactions.commands import InitRequest
 from ottla.coordinator.transactions.shard import TransactionShard
 from ottla.coordinator.transactions.states import State
-from ottla.coordinator.transactions.transaction import EPOCH_MAX, Transaction
+from ottla.coordinator.transactions.transaction import Transaction
+from ottla.records.producer import EPOCH_MAX, ProducerIdentity
 from ottla.wire.errors import KafkaError
 
 CLIENTS = st.integers(0, 2)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.coordinator.records import UnknownRecord
+from ottla.coordinator.host.shard_kind import UnknownRecord
 from ottla.coordinator.transactions.records import decode, encode
 from ottla.coordinator.transactions.states import State
 from ottla.coordinator.transactions.transaction import Transaction

@@ -6,8 +6,8 @@ import pytest
 from group_driver import stabilise, topics
 from transaction_driver import TransactionDriver
 
-from ottla.coordinator.commands import FetchOffsetsRequest
-from ottla.coordinator.settings import GroupSettings
+from ottla.coordinator.groups.commands import FetchOffsetsRequest
+from ottla.coordinator.groups.settings import GroupSettings
 from ottla.wire.errors import ErrorCode
 
 UNSTABLE = ErrorCode.unstable_offset_commit

@@ -8,7 +8,8 @@ from transaction_shard_driver import EPOCH_MS, TIMEOUT_MS, TX, A, B, C, Driver
 from ottla.coordinator.transactions.commands import InitRequest
 from ottla.coordinator.transactions.settings import TransactionSettings
 from ottla.coordinator.transactions.states import FROM, State, check_transition
-from ottla.coordinator.transactions.transaction import EPOCH_MAX, NEVER_TIMES_OUT_MS
+from ottla.coordinator.transactions.transaction import NEVER_TIMES_OUT_MS
+from ottla.records.producer import EPOCH_MAX
 from ottla.wire.errors import (
     ConcurrentTransactions,
     CoordinatorNotAvailable,

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 from group_driver import Driver, FakeTopics
 
-from ottla.coordinator.commands import FetchOffsetsRequest, TopicFetch
-from ottla.coordinator.journal import Outcome
-from ottla.coordinator.records import decode
-from ottla.coordinator.settings import GroupSettings
-from ottla.coordinator.shard import GroupShard
-from ottla.coordinator.shard_log import Producer
+from ottla.coordinator.groups.commands import FetchOffsetsRequest, TopicFetch
+from ottla.coordinator.groups.records import decode
+from ottla.coordinator.groups.settings import GroupSettings
+from ottla.coordinator.groups.shard import GroupShard
+from ottla.coordinator.host.journal import Outcome
 from ottla.records.batch import NO_PRODUCER_ID
+from ottla.records.producer import ProducerIdentity
 from ottla.wire.errors import ErrorCode
 
 TXN_OFFSET_COMMIT_VERSION = 5
@@ -93,7 +93,7 @@ class TransactionDriver(Driver):
                 offset,
                 partition,
                 topic,
-                producer=Producer(producer_id, 0),
+                producer=ProducerIdentity(producer_id, 0),
                 version=TXN_OFFSET_COMMIT_VERSION,
                 **fields,
             )

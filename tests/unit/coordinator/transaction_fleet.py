@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 from transaction_shard_driver import TX, A, B, C, Driver
 
-from ottla.coordinator.transactions.commands import Decided, EndRequest, ProducerIdentity
+from ottla.coordinator.transactions.commands import Decided, EndRequest
 from ottla.coordinator.transactions.shard import TransactionShard
 from ottla.coordinator.transactions.states import FROM
 from ottla.log.types import TopicPartition
+from ottla.records.producer import ProducerIdentity
 from ottla.wire.errors import ConcurrentTransactions, ErrorCode, KafkaError
 
 PARTITIONS = (A, B, C)
@@ -42,10 +43,10 @@ class Partition:
     open: dict[int, list[Attempt]] = field(default_factory=dict)
 
     def write(self, identity: ProducerIdentity, attempt: Attempt) -> bool:
-        if identity.epoch < self.epochs.get(identity.producer_id, -1):
+        if identity.epoch < self.epochs.get(identity.id, -1):
             return False
-        self.epochs[identity.producer_id] = identity.epoch
-        self.open.setdefault(identity.producer_id, []).append(attempt)
+        self.epochs[identity.id] = identity.epoch
+        self.open.setdefault(identity.id, []).append(attempt)
         attempt.open_writes += 1
         return True
 

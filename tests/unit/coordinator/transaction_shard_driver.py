@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla.coordinator.journal import EFFECT, Instant, Outcome
+from ottla.coordinator.host.journal import Instant, Outcome
 from ottla.coordinator.transactions.commands import (
     AddRequest,
     Decided,
@@ -42,6 +42,7 @@ class Driver:
     def __post_init__(self) -> None:
         self._waiting: list[tuple[Any, Any]] = []
         self._replies: dict[int, Any] = {}
+        self._effects: list[Decided] = []
         self._tickets = 0
         self._appended: list[tuple[bytes, bytes | None]] = []
         self.shard = self._new_shard()
@@ -63,6 +64,7 @@ class Driver:
     def _take(self, outcome: Outcome) -> None:
         self._appended += [encode(key, value, self.version) for key, value in outcome.records]
         self._waiting += outcome.replies
+        self._effects += outcome.effects
         if self.commits_at_once:
             self.commit()
 
@@ -70,15 +72,13 @@ class Driver:
         self.log += self._appended
         self._appended = []
         waiting, self._waiting = self._waiting, []
-        for ticket, reply in waiting:
-            if ticket is EFFECT:
-                self.decided.append(reply)
-            else:
-                self._replies[ticket] = reply
+        self._replies.update(waiting)
+        self.decided += self._effects
+        self._effects = []
 
     def restart(self) -> None:
         """What was not committed is lost, and so is who waited and what was decided in memory alone."""
-        self._appended, self._waiting, self.decided = [], [], []
+        self._appended, self._waiting, self._effects, self.decided = [], [], [], []
         self.shard = self._new_shard()
         for key, value in self.log:
             self.shard.replay(*decode(key, value))

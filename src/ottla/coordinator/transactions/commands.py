@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 from ottla.coordinator.transactions.transaction import Transaction
 from ottla.log.types import TopicPartition
+from ottla.records.producer import ProducerIdentity
+from ottla.wire.errors import CoordinatorNotAvailable
 
 
-class ProducerIdentity(NamedTuple):
-    producer_id: int
-    epoch: int
+class NoProducerId(CoordinatorNotAvailable):
+    """The command needs one, and has to be given again when there is one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
-from ottla.coordinator.producer_ids import ProducerIds
-from ottla.coordinator.runtime import GroupCoordinator
-from ottla.coordinator.shard_kind import Command, ShardKind
-from ottla.coordinator.shard_log import ShardLog
-from ottla.coordinator.shards import Shards
+from ottla.coordinator.groups.coordinator import GroupCoordinator
+from ottla.coordinator.host.shard_kind import Command, ShardKind
+from ottla.coordinator.host.shard_log import ShardLog
+from ottla.coordinator.host.shards import Shards
 from ottla.coordinator.transactions.commands import (
     AddRequest,
     Decided,
@@ -19,10 +18,14 @@ from ottla.coordinator.transactions.commands import (
     InitRequest,
     Listed,
     ListRequest,
-    ProducerIdentity,
+    NoProducerId,
 )
 from ottla.coordinator.transactions.markers import MarkerWriter
+from ottla.coordinator.transactions.other_brokers import AskBroker
+from ottla.coordinator.transactions.producer_ids import ProducerIds
 from ottla.coordinator.transactions.records import decode, encode
+from ottla.coordinator.transactions.remote_markers import RemoteMarkers
+from ottla.coordinator.transactions.remote_verification import Asked, RemoteVerification
 from ottla.coordinator.transactions.settings import TransactionSettings
 from ottla.coordinator.transactions.shard import TransactionShard
 from ottla.coordinator.transactions.states import BY_LABEL, State
@@ -36,12 +39,14 @@ from ottla.metadata.change import MetadataChange
 from ottla.metadata.features import TRANSACTION_VERSION
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from ottla.records.producer import ProducerIdentity
 from ottla.replication.manager import ReplicaManager
 from ottla.runtime.clock import Clock
 from ottla.runtime.regex import RegexError, compile_regex
 from ottla.runtime.tasks import TaskScope
 from ottla.wire.errors import (
     ConcurrentTransactions,
+    CoordinatorNotAvailable,
     ErrorCode,
     InvalidRegularExpression,
     InvalidRequest,
@@ -66,14 +71,19 @@ class TransactionCoordinator:
         producer_ids: ProducerIds,
         replicas: ReplicaManager,
         groups: GroupCoordinator,
+        ask_broker: AskBroker,
         clock: Clock,
         tasks: TaskScope,
     ) -> None:
+        self._node_id = node_id
         self._settings = settings
         self._producer_ids = producer_ids
         self._groups = groups
         self._image = MetadataImage()
-        self._markers = MarkerWriter(replicas, groups, self, clock, tasks)
+        self._verification = RemoteVerification(ask_broker, tasks)
+        self._markers = MarkerWriter(
+            node_id, replicas, groups, RemoteMarkers(ask_broker, tasks), self, clock, tasks
+        )
         kind = ShardKind(
             topic=TRANSACTION_TOPIC,
             noun="transactions",
@@ -110,8 +120,12 @@ class TransactionCoordinator:
         return self._shards.leader_epoch(partition)
 
     def has_partition(self, tp: TopicPartition) -> bool:
+        return self.leader_of(tp) is not None
+
+    def leader_of(self, tp: TopicPartition) -> int | None:
         topic = self._image.topics.get(tp.topic)
-        return topic is not None and 0 <= tp.partition < len(topic.partitions)
+        partition = None if topic is None else topic.partition(tp.partition)
+        return None if partition is None else partition.leader
 
     def told(self, partition: int, decided: Decided) -> None:
         # If the shard is lost before that is stored, the one loaded next has the partitions told again.
@@ -169,11 +183,18 @@ class TransactionCoordinator:
         return await self._init(request)
 
     async def _init(self, request: InitRequest) -> ProducerIdentity:
-        await self._producer_ids.wait_available()
-        identity: ProducerIdentity = await self._submit(
+        identity: ProducerIdentity = await self._submit_with_ids(
             request.transactional_id, lambda shard, ticket, now: shard.init_producer_id(request, ticket, now)
         )
         return identity
+
+    async def _submit_with_ids(self, transactional_id: str, command: Command[TransactionShard]) -> Any:
+        """Most need no new producer id, and must not wait for a controller that may be away."""
+        try:
+            return await self._submit(transactional_id, command)
+        except NoProducerId:
+            await self._producer_ids.wait_available()
+            return await self._submit(transactional_id, command)
 
     async def add_partitions(
         self,
@@ -211,9 +232,15 @@ class TransactionCoordinator:
     ) -> dict[TopicPartition, ErrorCode]:
         """Whether the producer may write to these partitions in its transaction; with `add` they become part.
 
-        Clients that can do without AddPartitionsToTxn are those of the new protocol.
+        Clients that can do without AddPartitionsToTxn are those of the new protocol. The coordinator that is
+        asked may be another broker.
         """
         try:
+            coordinator = self._coordinator_of(transactional_id or "")
+            if coordinator != self._node_id:
+                producer = ProducerIdentity(producer_id, producer_epoch)
+                asked = Asked(transactional_id or "", producer, sorted(partitions), add)
+                return await self._verification.verify(coordinator, asked)
             if add:
                 await self.add_partitions(
                     transactional_id or "",
@@ -231,6 +258,15 @@ class TransactionCoordinator:
             return dict.fromkeys(partitions, error.code)
         return codes
 
+    def _coordinator_of(self, transactional_id: str) -> int:
+        index = self._shards.partition_for(transactional_id)
+        leader = self.leader_of(TopicPartition(TRANSACTION_TOPIC, index))
+        if leader is None or leader < 0:
+            raise CoordinatorNotAvailable(
+                f"nobody leads {TRANSACTION_TOPIC}-{index} now, which coordinates {transactional_id}; retry"
+            )
+        return leader
+
     async def end(
         self,
         transactional_id: str,
@@ -242,8 +278,7 @@ class TransactionCoordinator:
     ) -> ProducerIdentity:
         """What the producer goes on with; the old protocol does not tell it."""
         request = EndRequest(transactional_id, producer_id, producer_epoch, committed, client_version)
-        await self._producer_ids.wait_available()
-        identity: ProducerIdentity = await self._submit(
+        identity: ProducerIdentity = await self._submit_with_ids(
             transactional_id, lambda shard, ticket, now: shard.end(request, ticket, now)
         )
         return identity

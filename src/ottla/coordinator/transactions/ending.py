@@ -8,7 +8,8 @@ end, one with the current epoch is about the transaction after it.
 from __future__ import annotations
 
 from ottla.coordinator.transactions.states import State
-from ottla.coordinator.transactions.transaction import BUMPS_EPOCH, EPOCH_MAX, Transaction
+from ottla.coordinator.transactions.transaction import BUMPS_EPOCH, Transaction
+from ottla.records.producer import EPOCH_MAX
 from ottla.wire.errors import (
     ConcurrentTransactions,
     InvalidProducerIdMapping,

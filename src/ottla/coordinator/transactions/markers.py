@@ -1,39 +1,48 @@
 """Tells partitions how a transaction ended, as often as it takes.
 
-The first attempt is made at once, so that as a rule a producer finds its transaction complete when it begins
-the next. Nothing may be told twice with a new transaction between: that would end the wrong one. So one task
-at most tells of a decision, and none goes on after another coordinator has taken over.
+The first attempt at those that this broker leads is made at once, so that as a rule a producer finds its
+transaction complete when it begins the next. For the others the brokers that lead them are asked, one request
+to each per round. Nothing may be told twice with a new transaction between: that would end the wrong one. So
+one task at most tells of a decision, and none goes on after another coordinator has taken over.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Protocol
+from collections.abc import Awaitable, Sequence
+from typing import NamedTuple, Protocol
 
-from ottla.coordinator.runtime import GroupCoordinator
+from ottla.client.errors import error_for
+from ottla.coordinator.groups.coordinator import GroupCoordinator
+from ottla.coordinator.host.committed import flush_and_wait_committed, wait_committed
 from ottla.coordinator.transactions.commands import Decided
-from ottla.log.log import PartitionLog
+from ottla.coordinator.transactions.remote_markers import RemoteMarkers, Told
 from ottla.log.types import TopicPartition
 from ottla.metadata.internal_topics import OFFSETS_TOPIC
+from ottla.records.markers import Marker
 from ottla.replication.manager import ReplicaManager
+from ottla.replication.partition import Partition
 from ottla.runtime.clock import Clock
 from ottla.runtime.seldom import Seldom
 from ottla.runtime.tasks import TaskScope
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError, NotLeaderOrFollower
 
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.1
+_NOBODY = -1
 
 
 class Leadership(Protocol):
     """What the writer asks of the coordinator."""
 
-    def leader_epoch(self, partition: int) -> int | None: ...
+    def leader_epoch(self, partition: int) -> int | None:
+        """Of the coordinator's own topic, None where this broker does not lead."""
+        ...
 
-    def has_partition(self, tp: TopicPartition) -> bool:
-        """Whether it exists in the cluster."""
+    def leader_of(self, tp: TopicPartition) -> int | None:
+        """The broker that leads it, -1 while nobody does; None: the cluster has no such partition."""
         ...
 
     def told(self, partition: int, decided: Decided) -> None:
@@ -41,17 +50,28 @@ class Leadership(Protocol):
         ...
 
 
+class _Appended(NamedTuple):
+    """A marker that is in a log of this broker and not yet as safe there as it has to be."""
+
+    partition: Partition
+    pending: Awaitable[None]
+
+
 class MarkerWriter:
     def __init__(
         self,
+        node_id: int,
         replicas: ReplicaManager,
         groups: GroupCoordinator,
+        remote: RemoteMarkers,
         leadership: Leadership,
         clock: Clock,
         tasks: TaskScope,
     ) -> None:
+        self._node_id = node_id
         self._replicas = replicas
         self._groups = groups
+        self._remote = remote
         self._leadership = leadership
         self._tasks = tasks
         self._says_retries = Seldom(clock)
@@ -64,25 +84,26 @@ class MarkerWriter:
         if epoch is None or (decided.transactional_id, epoch) in self._under_way:
             return
         left: list[TopicPartition] = []
-        unflushed: list[PartitionLog] = []
+        appended: list[_Appended] = []
         for tp in decided.partitions:
-            if tp.topic == OFFSETS_TOPIC:
+            if tp.topic == OFFSETS_TOPIC or self._leadership.leader_of(tp) != self._node_id:
                 left.append(tp)
                 continue
             try:
-                appended = self._append(tp, decided, epoch)
+                found = self._append(tp, decided, epoch)
+                pending = wait_committed(found)
             except Exception as error:
-                if not self._is_settled(tp, error):
+                if not self._is_over(tp, error):
                     left.append(tp)
             else:
-                if appended.reached_flush_messages:
-                    unflushed.append(appended)
-        if not left and not unflushed:
+                if pending is not None:
+                    appended.append(_Appended(found, pending))
+        if not left and not appended:
             self._leadership.told(partition, decided)
             return
         self._under_way.add((decided.transactional_id, epoch))
         self._tasks.spawn(
-            self._write_rest(partition, epoch, decided, left, unflushed),
+            self._write_rest(partition, epoch, decided, left, appended),
             f"markers-{decided.transactional_id}",
         )
 
@@ -92,20 +113,61 @@ class MarkerWriter:
         epoch: int,
         decided: Decided,
         left: list[TopicPartition],
-        unflushed: list[PartitionLog],
+        appended: list[_Appended],
     ) -> None:
         try:
-            for appended in unflushed:
-                await self._flush(appended)
-            while left := [tp for tp in left if not await self._tell(tp, decided, epoch)]:
+            left, uncommitted = await asyncio.gather(
+                self._tell_all(left, decided, epoch), self._uncommitted(appended)
+            )
+            left += uncommitted
+            while left:
                 await asyncio.sleep(_RETRY_SECONDS)
                 if self._leadership.leader_epoch(partition) != epoch:
                     return
+                left = await self._tell_all(left, decided, epoch)
         finally:
             self._under_way.discard((decided.transactional_id, epoch))
         self._leadership.told(partition, decided)
 
-    async def _tell(self, tp: TopicPartition, decided: Decided, epoch: int) -> bool:
+    async def _tell_all(
+        self, partitions: list[TopicPartition], decided: Decided, epoch: int
+    ) -> list[TopicPartition]:
+        """One round; those that have to be told again."""
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for tp in partitions:
+            leader = self._leadership.leader_of(tp)
+            if leader is not None:
+                by_leader.setdefault(leader, []).append(tp)
+        left = by_leader.pop(_NOBODY, [])
+        own = by_leader.pop(self._node_id, [])
+        answers = await asyncio.gather(
+            *(self._tell(tp, decided, epoch) for tp in own),
+            *(self._tell_broker(broker_id, led, decided, epoch) for broker_id, led in by_leader.items()),
+        )
+        return sorted(left + [tp for answer in answers for tp in answer])
+
+    async def _uncommitted(self, appended: list[_Appended]) -> list[TopicPartition]:
+        return [each.partition.topic_partition for each in appended if not await self._is_committed(*each)]
+
+    async def _tell_broker(
+        self, broker_id: int, partitions: Sequence[TopicPartition], decided: Decided, epoch: int
+    ) -> list[TopicPartition]:
+        marker = Marker(decided.producer_id, decided.epoch, epoch, decided.committed)
+        told = Told(marker, decided.client_version, sorted(partitions))
+        try:
+            codes = await self._remote.write(broker_id, told)
+        except Exception as error:
+            return [tp for tp in partitions if not self._is_over(tp, error)]
+        refused = [(tp, code) for tp, code in codes.items() if code is not ErrorCode.none]
+        return [
+            tp for tp, code in refused if not self._is_over(tp, error_for(code, None, f"broker {broker_id}"))
+        ]
+
+    async def _tell(self, tp: TopicPartition, decided: Decided, epoch: int) -> list[TopicPartition]:
+        """Here."""
+        return [] if await self._is_told(tp, decided, epoch) else [tp]
+
+    async def _is_told(self, tp: TopicPartition, decided: Decided, epoch: int) -> bool:
         try:
             if tp.topic == OFFSETS_TOPIC:
                 await self._groups.complete_transaction(
@@ -116,37 +178,41 @@ class MarkerWriter:
                     decided.committed,
                     decided.client_version,
                 )
-            elif (appended := self._append(tp, decided, epoch)).reached_flush_messages:
-                await self._flush(appended)
+                return True
+            found = self._append(tp, decided, epoch)
+            pending = wait_committed(found)
         except Exception as error:
-            return self._is_settled(tp, error)
-        return True
+            return self._is_over(tp, error)
+        return pending is None or await self._is_committed(found, pending)
 
-    async def _flush(self, appended: PartitionLog) -> None:
-        """A marker once written must not be written again: only its flush is tried until it succeeds."""
+    async def _is_committed(self, found: Partition, pending: Awaitable[None]) -> bool:
+        """A marker once written is not written again while this broker leads: only its flush is tried until
+        it succeeds. Whoever leads next may lack it, and is told anew."""
+        tp = found.topic_partition
         while True:
             try:
-                await appended.flush()
+                await pending
+            except NotLeaderOrFollower:
+                return self._leadership.leader_of(tp) is None
             except (KafkaError, OSError) as error:
-                tp = appended.topic_partition
-                if not self._leadership.has_partition(tp):
-                    return
+                if self._leadership.leader_of(tp) is None:
+                    return True
                 self._say(tp, error)
                 await asyncio.sleep(_RETRY_SECONDS)
+                pending = flush_and_wait_committed(found)
             else:
-                return
+                return True
 
-    def _append(self, tp: TopicPartition, decided: Decided, epoch: int) -> PartitionLog:
-        """Where the log is flushed with every message, the marker counts once that is done."""
+    def _append(self, tp: TopicPartition, decided: Decided, epoch: int) -> Partition:
         found = self._replicas.partition(*tp)
         found.append_marker(
             decided.producer_id, decided.epoch, epoch, decided.committed, decided.client_version
         )
-        return found.log
+        return found
 
-    def _is_settled(self, tp: TopicPartition, error: Exception) -> bool:
+    def _is_over(self, tp: TopicPartition, error: Exception) -> bool:
         """Whether there is no use in trying again."""
-        if not self._leadership.has_partition(tp):
+        if self._leadership.leader_of(tp) is None:
             return True
         if isinstance(error, KafkaError) and error.code is ErrorCode.invalid_producer_epoch:
             # Its producer has moved on there, which it can only after this transaction has ended.

@@ -17,7 +17,7 @@ from kio.serial.errors import SerialError
 from kio.static.constants import EntityType
 from kio.static.primitive import i16
 
-from ottla.coordinator.records import UnknownRecord
+from ottla.coordinator.host.shard_kind import UnknownRecord
 from ottla.coordinator.transactions.states import State
 from ottla.coordinator.transactions.transaction import Transaction
 from ottla.log.types import TopicPartition

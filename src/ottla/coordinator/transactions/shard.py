@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla.coordinator.journal import EFFECT, Instant, Outcome, RecordJournal, Ticket
-from ottla.coordinator.timers import Timer, Timers
+from ottla.coordinator.host.journal import Instant, Journal, Outcome, Ticket
+from ottla.coordinator.host.timers import Timer, Timers
 from ottla.coordinator.transactions.commands import (
     AddRequest,
     Decided,
@@ -19,19 +19,19 @@ from ottla.coordinator.transactions.commands import (
     InitRequest,
     Listed,
     ListRequest,
-    ProducerIdentity,
+    NoProducerId,
 )
 from ottla.coordinator.transactions.ending import being_ended, check_end, check_producer
 from ottla.coordinator.transactions.settings import TransactionSettings
 from ottla.coordinator.transactions.states import State, check_transition
 from ottla.coordinator.transactions.transaction import (
     BUMPS_EPOCH,
-    NO_EPOCH,
     Transaction,
     is_exhausted,
 )
 from ottla.log.types import TopicPartition
 from ottla.records.batch import NO_PRODUCER_ID
+from ottla.records.producer import NO_EPOCH, ProducerIdentity
 from ottla.wire.errors import (
     CoordinatorNotAvailable,
     ErrorCode,
@@ -58,7 +58,7 @@ class TransactionShard:
         self._new_producer_id = new_producer_id
         self._transaction_version = transaction_version
         self._timers = Timers()
-        self._journal: RecordJournal[str, Transaction] = RecordJournal(self.replay)
+        self._journal: Journal[str, Transaction] = Journal(self.replay)
 
     # --- life
 
@@ -126,7 +126,7 @@ class TransactionShard:
         elif expected is not None and not _may_continue(transaction, expected):
             raise ProducerFenced(
                 f"{request.transactional_id} belongs to producer {transaction.producer_id}, not "
-                f"{expected.producer_id}; another instance has taken over"
+                f"{expected.id}; another instance has taken over"
             )
         if transaction.state is State.ONGOING:
             # Its epoch is bumped once more when the client comes again, so this one is never handed out.
@@ -257,7 +257,7 @@ class TransactionShard:
     def _fresh_producer_id(self) -> int:
         producer_id = self._new_producer_id()
         if producer_id is None:
-            raise CoordinatorNotAvailable("no producer id is at hand; retry")
+            raise NoProducerId("no producer id is at hand; retry")
         return producer_id
 
     def _fence(self, transactional_id: str, transaction: Transaction) -> None:
@@ -282,8 +282,7 @@ class TransactionShard:
         return following
 
     def _announce(self, transactional_id: str, transaction: Transaction) -> None:
-        self._journal.reply(
-            EFFECT,
+        self._journal.effect(
             Decided(
                 transactional_id,
                 transaction.producer_id,
@@ -291,7 +290,7 @@ class TransactionShard:
                 transaction.state is State.PREPARE_COMMIT,
                 transaction.client_version,
                 tuple(sorted(transaction.partitions)),
-            ),
+            )
         )
 
     def _abort_timed_out(self) -> None:
@@ -314,6 +313,6 @@ class TransactionShard:
 
 def _may_continue(transaction: Transaction, expected: ProducerIdentity) -> bool:
     """The epoch is looked at later, except that of an id just replaced: it must have been the last."""
-    return expected.producer_id == transaction.producer_id or (
-        expected.producer_id == transaction.previous_producer_id and is_exhausted(expected.epoch)
+    return expected.id == transaction.producer_id or (
+        expected.id == transaction.previous_producer_id and is_exhausted(expected.epoch)
     )

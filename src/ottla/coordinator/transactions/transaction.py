@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from ottla.coordinator.transactions.states import State, check_transition
 from ottla.log.types import TopicPartition
 from ottla.records.batch import NO_PRODUCER_ID
+from ottla.records.producer import EPOCH_MAX, NO_EPOCH
 from ottla.wire.errors import ProducerFenced
 
-NO_EPOCH = -1
-EPOCH_MAX = 2**15 - 1
 NEVER_TIMES_OUT_MS = 2**31 - 1
 """The time-out of transactions whose outcome is decided elsewhere (two-phase commit, KIP-939)."""
 NOT_STARTED_MS = -1
