@@ -17,7 +17,6 @@ from kio.schema.describe_acls.v3.response import DescribeAclsResponse
 
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
-from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode
 
@@ -30,17 +29,21 @@ def describe_acls(
     broker: Broker, context: RequestContext, request: DescribeAclsRequest
 ) -> DescribeAclsResponse:
     return DescribeAclsResponse(
-        throttle_time=NOT_THROTTLED, error_code=_DISABLED, error_message=_REASON, resources=()
+        throttle_time=context.session.throttle_time, error_code=_DISABLED, error_message=_REASON, resources=()
     )
 
 
 @handles(ApiKey.CREATE_ACLS)
 def create_acls(broker: Broker, context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     refused = AclCreationResult(error_code=_DISABLED, error_message=_REASON)
-    return CreateAclsResponse(throttle_time=NOT_THROTTLED, results=(refused,) * len(request.creations))
+    return CreateAclsResponse(
+        throttle_time=context.session.throttle_time, results=(refused,) * len(request.creations)
+    )
 
 
 @handles(ApiKey.DELETE_ACLS)
 def delete_acls(broker: Broker, context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
     refused = DeleteAclsFilterResult(error_code=_DISABLED, error_message=_REASON, matching_acls=())
-    return DeleteAclsResponse(throttle_time=NOT_THROTTLED, filter_results=(refused,) * len(request.filters))
+    return DeleteAclsResponse(
+        throttle_time=context.session.throttle_time, filter_results=(refused,) * len(request.filters)
+    )

@@ -21,10 +21,10 @@ from kio.schema.api_versions.v4.response import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from kio.static.primitive import i16, i64
+from kio.static.primitive import i16, i32Timedelta, i64
 
 from ottla.handlers.context import Broker, RequestContext
-from ottla.handlers.registry import REGISTRY, handles
+from ottla.handlers.registry import CONTROLLER_REGISTRY, REGISTRY, handles
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.features import FEATURES
 from ottla.wire.api import ApiKey
@@ -39,13 +39,13 @@ def api_versions(broker: Broker, context: RequestContext, request: ApiVersionsRe
     if context.version >= 3:
         name, version = request.client_software_name, request.client_software_version
         if not (SOFTWARE.fullmatch(name) and SOFTWARE.fullmatch(version)):
-            return _failure(ErrorCode.invalid_request, ())
-        broker.telemetry.identify(context.client_address, name, version)
-    image = broker.controller.image
+            return _failure(ErrorCode.invalid_request, (), context.session.throttle_time)
+        context.session.identify_software(name, version)
+    image = broker.metadata.image
     return ApiVersionsResponse(
         error_code=ErrorCode.none,
-        api_keys=_advertised(),
-        throttle_time=NOT_THROTTLED,
+        api_keys=_advertised(context.session.apis is CONTROLLER_REGISTRY),
+        throttle_time=context.session.throttle_time,
         supported_features=tuple(
             SupportedFeatureKey(
                 name=feature.name, min_version=i16(feature.level_min), max_version=i16(feature.level_max)
@@ -65,21 +65,23 @@ def api_versions(broker: Broker, context: RequestContext, request: ApiVersionsRe
 @cache
 def unsupported_version_response() -> bytes:
     """The body that answers an ApiVersions request of an unknown version, whatever that version is."""
-    own = tuple(entry for entry in _advertised() if int(entry.api_key) == ApiKey.API_VERSIONS)
-    return codec(ApiKey.API_VERSIONS, 0).write(_failure(ErrorCode.unsupported_version, own))
+    own = tuple(entry for entry in _advertised(False) if int(entry.api_key) == ApiKey.API_VERSIONS)
+    return codec(ApiKey.API_VERSIONS, 0).write(_failure(ErrorCode.unsupported_version, own, NOT_THROTTLED))
 
 
-def _failure(error: ErrorCode, api_keys: tuple[ApiVersion, ...]) -> ApiVersionsResponse:
-    return ApiVersionsResponse(error_code=error, api_keys=api_keys, throttle_time=NOT_THROTTLED)
+def _failure(
+    error: ErrorCode, api_keys: tuple[ApiVersion, ...], throttle_time: i32Timedelta
+) -> ApiVersionsResponse:
+    return ApiVersionsResponse(error_code=error, api_keys=api_keys, throttle_time=throttle_time)
 
 
 @cache
-def _advertised() -> tuple[ApiVersion, ...]:
+def _advertised(to_controllers: bool) -> tuple[ApiVersion, ...]:
     return tuple(
         ApiVersion(
             api_key=i16(key),
             min_version=i16(0 if key == ApiKey.PRODUCE else api.min_version),
             max_version=i16(api.max_version),
         )
-        for key, api in sorted(REGISTRY.items())
+        for key, api in sorted((CONTROLLER_REGISTRY if to_controllers else REGISTRY).items())
     )

@@ -1,7 +1,7 @@
 """DescribeCluster, versions 0 to 2: the brokers, the cluster id, and whom to send controller requests to.
 
-Every broker takes controller requests, so the controller named is the broker that answers. Only broker
-endpoints can be described here; controllers have their own listener.
+Every broker takes controller requests, so the controller named is the broker that answers. On a listener for
+clients brokers are described; on one of the controller quorum its voters, and who leads them.
 
 v1 endpoint type (KIP-919) · v2 fenced brokers on request (KIP-1073)
 """
@@ -11,38 +11,43 @@ from __future__ import annotations
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
 from kio.schema.describe_cluster.v2.response import DescribeClusterBroker, DescribeClusterResponse
 from kio.schema.types import BrokerId
-from kio.static.primitive import i32
+from kio.static.primitive import i8, i32
 
 from ottla.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.nodes import nodes_on
-from ottla.handlers.registry import handles
-from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.handlers.registry import CONTROLLER_REGISTRY, handles
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode
 
 BROKERS = 1
 CONTROLLERS = 2
+NOBODY = -1
 
 
 @handles(ApiKey.DESCRIBE_CLUSTER)
 def describe_cluster(
     broker: Broker, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    if request.endpoint_type != BROKERS:
-        known = request.endpoint_type == CONTROLLERS
+    to_controllers = context.session.apis is CONTROLLER_REGISTRY
+    served = CONTROLLERS if to_controllers else BROKERS
+    if request.endpoint_type != served:
+        known = request.endpoint_type in {BROKERS, CONTROLLERS}
         return DescribeClusterResponse(
-            throttle_time=NOT_THROTTLED,
+            throttle_time=context.session.throttle_time,
             error_code=ErrorCode.mismatched_endpoint_type if known else ErrorCode.unsupported_endpoint_type,
             error_message=(
-                f"This listener describes brokers (endpoint type {BROKERS}), not {request.endpoint_type}."
+                f"This listener describes {'controllers' if to_controllers else 'brokers'} (endpoint type "
+                f"{served}), not {request.endpoint_type}."
             ),
             cluster_id="",
             brokers=(),
         )
+    if to_controllers:
+        return _describe_controllers(broker, context, request)
     asked = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
-        throttle_time=NOT_THROTTLED,
+        throttle_time=context.session.throttle_time,
         error_code=ErrorCode.none,
         cluster_id=broker.cluster_id,
         controller_id=BrokerId(broker.node_id),
@@ -54,8 +59,35 @@ def describe_cluster(
                 rack=node.rack,
                 is_fenced=node.fenced,
             )
-            for node in nodes_on(broker.controller.image, context.listener).values()
+            for node in nodes_on(broker.metadata.image, context.session.listener).values()
             if not node.fenced or request.include_fenced_brokers
+        ),
+        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
+    )
+
+
+def _describe_controllers(
+    broker: Broker, context: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    quorum = broker.quorum.describe()
+    voters = [(voter.key.id, broker.quorum.address(voter.key.id)) for voter in quorum.voter_set.voters]
+    asked = request.include_cluster_authorized_operations
+    return DescribeClusterResponse(
+        throttle_time=context.session.throttle_time,
+        error_code=ErrorCode.none,
+        endpoint_type=i8(CONTROLLERS),
+        cluster_id=broker.cluster_id,
+        controller_id=BrokerId(NOBODY if quorum.leader_id is None else quorum.leader_id),
+        brokers=tuple(
+            DescribeClusterBroker(
+                broker_id=BrokerId(voter_id),
+                host=address[0],
+                port=i32(address[1]),
+                rack=None,
+                is_fenced=False,
+            )
+            for voter_id, address in voters
+            if address is not None
         ),
         cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
     )

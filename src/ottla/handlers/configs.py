@@ -44,7 +44,6 @@ from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.nodes import nodes_on
 from ottla.handlers.outcome import error_code, error_message
 from ottla.handlers.registry import handles
-from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.image import ResourceType
 from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
@@ -73,8 +72,9 @@ async def describe_configs(
             ),
         )
 
-    results = [describe(resource) async for resource in in_turns(request.resources)]
-    return DescribeConfigsResponse(throttle_time=NOT_THROTTLED, results=tuple(results))
+    # Answered once if named twice. A broker describes nobody but itself, at some length.
+    results = [describe(resource) async for resource in in_turns(dict.fromkeys(request.resources))]
+    return DescribeConfigsResponse(throttle_time=context.session.throttle_time, results=tuple(results))
 
 
 def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEntry]:
@@ -84,7 +84,7 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEn
     match resource.resource_type:
         case ResourceType.TOPIC:
             check_name(name)
-            image = broker.controller.image
+            image = broker.metadata.image
             if name not in image.topics:
                 raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
             return describe_topic(broker.config, image.config(ResourceType.TOPIC, name), names)
@@ -104,13 +104,13 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEn
         case ResourceType.GROUP:
             if not name:
                 raise InvalidRequest("Group name must not be empty")
-            own = broker.controller.image.config(ResourceType.GROUP, name)
+            own = broker.metadata.image.config(ResourceType.GROUP, name)
             return describe_group(broker.config, own, names)
         case ResourceType.CLIENT_METRICS:
             if not name:
                 raise InvalidRequest("Client metrics subscription name must not be empty")
             return describe_client_metrics(
-                broker.controller.image.config(ResourceType.CLIENT_METRICS, name), names
+                broker.metadata.image.config(ResourceType.CLIENT_METRICS, name), names
             )
         case other:
             names_of_kinds = {int(kind): kind.name for kind in ResourceType}
@@ -161,10 +161,14 @@ async def alter_configs(
         )
         async for outcome in in_turns(outcomes)
     ]
-    return AlterConfigsResponse(throttle_time=NOT_THROTTLED, responses=tuple(responses))
+    return AlterConfigsResponse(throttle_time=context.session.throttle_time, responses=tuple(responses))
 
 
-@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+def _names_loggers(request: IncrementalAlterConfigsRequest) -> bool:
+    return any(int(resource.resource_type) == ResourceType.BROKER_LOGGER for resource in request.resources)
+
+
+@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, stays=_names_loggers)
 async def incremental_alter_configs(
     broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> incremental.IncrementalAlterConfigsResponse:
@@ -203,7 +207,7 @@ async def incremental_alter_configs(
             )
         )
     return incremental.IncrementalAlterConfigsResponse(
-        throttle_time=NOT_THROTTLED, responses=tuple(responses)
+        throttle_time=context.session.throttle_time, responses=tuple(responses)
     )
 
 
@@ -232,10 +236,12 @@ def list_config_resources(
     wanted = set(map(int, request.resource_types)) or known
     if not wanted <= known:
         return ListConfigResourcesResponse(
-            throttle_time=NOT_THROTTLED, error_code=ErrorCode.unsupported_version, config_resources=()
+            throttle_time=context.session.throttle_time,
+            error_code=ErrorCode.unsupported_version,
+            config_resources=(),
         )
     return ListConfigResourcesResponse(
-        throttle_time=NOT_THROTTLED,
+        throttle_time=context.session.throttle_time,
         error_code=ErrorCode.none,
         config_resources=tuple(
             ConfigResource(resource_name=name, resource_type=i8(resource_type))
@@ -246,11 +252,11 @@ def list_config_resources(
 
 
 def _resources(broker: Broker, context: RequestContext, resource_type: int) -> list[str]:
-    image = broker.controller.image
+    image = broker.metadata.image
     match resource_type:
         case ResourceType.TOPIC:
             return sorted(image.topics)
         case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
-            return [str(broker_id) for broker_id in nodes_on(image, context.listener)]
+            return [str(broker_id) for broker_id in nodes_on(image, context.session.listener)]
         case _:
             return sorted(name for kind, name in image.configs if kind == resource_type)

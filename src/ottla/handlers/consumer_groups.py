@@ -21,11 +21,12 @@ from kio.schema.consumer_group_heartbeat.v1.response import (
 from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i8, i32, i32Timedelta
 
-from ottla.coordinator.commands import ConsumerHeartbeatRequest, Partitions
-from ottla.coordinator.consumer_group import ConsumerMember
+from ottla.coordinator.groups.commands import ConsumerHeartbeatRequest, Partitions
+from ottla.coordinator.groups.consumer_group import ConsumerMember
 from ottla.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.outcome import error_message
+from ottla.handlers.refusal import answer_with
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.image import MetadataImage
@@ -37,7 +38,10 @@ FIRST_WITH_OWN_MEMBER_ID = 1
 CLASSIC_MEMBER, CONSUMER_MEMBER = i8(0), i8(1)
 
 
-@handles(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+@handles(
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    answer_with(ConsumerGroupHeartbeatResponse, member_epoch=i32(0), heartbeat_interval=NOT_THROTTLED),
+)
 async def consumer_group_heartbeat(
     broker: Broker, context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
@@ -48,34 +52,25 @@ async def consumer_group_heartbeat(
             for topic in request.topic_partitions
             if topic.topic_id is not None
         }
-    try:
-        reply = await broker.groups.consumer_heartbeat(
-            ConsumerHeartbeatRequest(
-                group_id=request.group_id,
-                member_id=request.member_id,
-                member_epoch=request.member_epoch,
-                instance_id=request.instance_id,
-                rack_id=request.rack_id,
-                rebalance_timeout_ms=round(request.rebalance_timeout.total_seconds() * 1000),
-                topics=request.subscribed_topic_names,
-                regex=request.subscribed_topic_regex,
-                assignor=request.server_assignor,
-                owned=owned,
-                client_id=context.client_id or "",
-                client_host=context.client_host,
-                requires_member_id=context.version >= FIRST_WITH_OWN_MEMBER_ID,
-            )
+    reply = await broker.groups.consumer_heartbeat(
+        ConsumerHeartbeatRequest(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            instance_id=request.instance_id,
+            rack_id=request.rack_id,
+            rebalance_timeout_ms=round(request.rebalance_timeout.total_seconds() * 1000),
+            topics=request.subscribed_topic_names,
+            regex=request.subscribed_topic_regex,
+            assignor=request.server_assignor,
+            owned=owned,
+            client_id=context.session.client_id or "",
+            client_host=context.session.client_host,
+            requires_member_id=context.version >= FIRST_WITH_OWN_MEMBER_ID,
         )
-    except KafkaError as error:
-        return ConsumerGroupHeartbeatResponse(
-            throttle_time=NOT_THROTTLED,
-            error_code=error.code,
-            error_message=error_message(error),
-            member_epoch=i32(0),
-            heartbeat_interval=NOT_THROTTLED,
-        )
+    )
     return ConsumerGroupHeartbeatResponse(
-        throttle_time=NOT_THROTTLED,
+        throttle_time=context.session.throttle_time,
         error_code=ErrorCode.none,
         member_id=reply.member_id,
         member_epoch=i32(reply.member_epoch),
@@ -114,7 +109,7 @@ async def consumer_group_describe(
                 members=(),
                 authorized_operations=NOT_ASKED,
             )
-        image = broker.controller.image
+        image = broker.metadata.image
         return described.DescribedGroup(
             error_code=ErrorCode.none,
             group_id=GroupId(group_id),
@@ -127,7 +122,7 @@ async def consumer_group_describe(
         )
 
     return ConsumerGroupDescribeResponse(
-        throttle_time=NOT_THROTTLED,
+        throttle_time=context.session.throttle_time,
         groups=tuple([await describe(group_id) async for group_id in in_turns(request.group_ids)]),
     )
 

@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.config import BrokerConfig
-    from ottla.controller.controller import Controller
-    from ottla.coordinator.producer_ids import ProducerIds
-    from ottla.coordinator.runtime import GroupCoordinator
+    from ottla.controller.interface import Controller
+    from ottla.coordinator.groups.coordinator import GroupCoordinator
     from ottla.coordinator.transactions.coordinator import TransactionCoordinator
+    from ottla.coordinator.transactions.producer_ids import ProducerIds
+    from ottla.handlers.session import Session
+    from ottla.membership.channel import ControllerChannel
+    from ottla.metadata.publisher import MetadataPublisher
+    from ottla.raft.driver import RaftDriver
+    from ottla.replication.appends import Appends
     from ottla.replication.cold_reads import ColdReads
     from ottla.replication.manager import ReplicaManager
     from ottla.replication.sessions import FetchSessions
@@ -28,9 +33,16 @@ class Broker:
     node_id: int
     cluster_id: str
     replicas: ReplicaManager
+    appends: Appends
     fetch_sessions: FetchSessions
     cold_reads: ColdReads
+    metadata: MetadataPublisher
+    """What the cluster agreed on, to read."""
+    quorum: RaftDriver
     controller: Controller
+    """What changes it."""
+    forwarding: ControllerChannel | None
+    """Takes clients' requests to the active controller, where that can be another node."""
     producer_ids: ProducerIds
     groups: GroupCoordinator
     transactions: TransactionCoordinator
@@ -43,13 +55,6 @@ class Broker:
 class RequestContext:
     """One request's origin. `version` is the negotiated one; most handlers never look at it."""
 
+    session: Session
     version: int
     correlation_id: int
-    client_id: str | None
-    client_address: str
-    listener: str
-
-    @property
-    def client_host(self) -> str:
-        """As Kafka shows it: the address, with a slash where a name would stand."""
-        return "/" + self.client_address.rpartition(":")[0]

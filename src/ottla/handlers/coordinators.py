@@ -7,7 +7,7 @@ fields at the top. Share groups have no coordinator here yet.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import IntEnum
 from typing import Any
@@ -55,7 +55,7 @@ class Coordinator:
 @dataclass(frozen=True, slots=True)
 class Coordinators:
     coordinators: tuple[Coordinator, ...]
-    throttle_time: timedelta = NOT_THROTTLED
+    throttle_time: timedelta
 
 
 @handles(ApiKey.FIND_COORDINATOR)
@@ -63,9 +63,13 @@ async def find_coordinator(
     broker: Broker, context: RequestContext, request: Any
 ) -> Coordinator | Coordinators:
     if context.version < FIRST_WITH_MANY_KEYS:
-        return await _find(broker, context, getattr(request, "key_type", _KeyType.GROUP), request.key)
+        found = await _find(broker, context, getattr(request, "key_type", _KeyType.GROUP), request.key)
+        return replace(found, throttle_time=context.session.throttle_time)
     keys = in_turns(request.coordinator_keys)
-    return Coordinators(tuple([await _find(broker, context, request.key_type, key) async for key in keys]))
+    return Coordinators(
+        tuple([await _find(broker, context, request.key_type, key) async for key in keys]),
+        context.session.throttle_time,
+    )
 
 
 async def _find(broker: Broker, context: RequestContext, key_type: int, key: str) -> Coordinator:
@@ -85,7 +89,7 @@ async def _find(broker: Broker, context: RequestContext, key_type: int, key: str
                 raise InvalidRequest(
                     "this broker coordinates consumer groups and transactions, no share groups"
                 )
-        node = nodes_on(broker.controller.image, context.listener).get(topic.partitions[index].leader)
+        node = nodes_on(broker.metadata.image, context.session.listener).get(topic.partitions[index].leader)
         if node is None or node.fenced:
             raise CoordinatorNotAvailable(f"the broker that coordinates {key} is not available; retry")
     except KafkaError as error:
@@ -121,26 +125,36 @@ def _transaction_topic(config: BrokerConfig) -> NewTopic:
 
 
 async def _topic(broker: Broker, wanted: NewTopic) -> TopicImage:
-    topic = broker.controller.image.topics.get(wanted.name)
+    topic = broker.metadata.image.topics.get(wanted.name)
     if topic is None:
-        alive = max(sum(not node.fenced for node in broker.controller.image.brokers.values()), 1)
-        (outcome,) = await broker.controller.create_topics([_fitting(wanted, alive)])
-        if outcome.error is not None and not isinstance(outcome.error, TopicAlreadyExists):
-            raise CoordinatorNotAvailable(f"{wanted.name} cannot be created: {outcome.error}")
+        await _create(broker, _for_one(wanted) if _is_alone(broker) else wanted)
         await broker.replicas.wait_made([wanted.name])
         # Who finds its coordinator asks it at once, and some clients do not ask twice.
         await (broker.groups if wanted.name == OFFSETS_TOPIC else broker.transactions).wait_loaded()
-        topic = broker.controller.image.topics.get(wanted.name)
+        topic = broker.metadata.image.topics.get(wanted.name)
         if topic is None:
             raise CoordinatorNotAvailable(f"{wanted.name} is being created; retry")
     return topic
 
 
-def _fitting(wanted: NewTopic, brokers: int) -> NewTopic:
-    """With no more replicas than there are brokers: a cluster of one works with the defaults for three."""
-    replicas = min(wanted.replication_factor, brokers)
-    configs = tuple(
-        (name, str(min(int(value or 1), replicas)) if name == "min.insync.replicas" else value)
-        for name, value in wanted.configs
-    )
-    return wanted._replace(replication_factor=replicas, configs=configs)
+async def _create(broker: Broker, wanted: NewTopic) -> None:
+    """In a cluster with as many replicas as are set, or not at all until there are brokers for them: what has
+    too few would keep them, and be lost with one broker."""
+    try:
+        (outcome,) = await broker.controller.create_topics([wanted])
+    except KafkaError as error:
+        raise CoordinatorNotAvailable(f"{wanted.name} cannot be created now: {error}; retry") from error
+    if outcome.error is not None and not isinstance(outcome.error, TopicAlreadyExists):
+        raise CoordinatorNotAvailable(f"{wanted.name} cannot be created: {outcome.error}")
+
+
+def _is_alone(broker: Broker) -> bool:
+    """Nobody else votes, and no other broker has ever come."""
+    voters = broker.config.quorum_voters.keys() - {broker.node_id}
+    return not voters and not broker.metadata.image.brokers.keys() - {broker.node_id}
+
+
+def _for_one(wanted: NewTopic) -> NewTopic:
+    """A node that is a whole cluster works with defaults that are meant for three."""
+    configs = tuple((name, "1" if name == "min.insync.replicas" else value) for name, value in wanted.configs)
+    return wanted._replace(replication_factor=1, configs=configs)

@@ -19,7 +19,6 @@ from kio.static.primitive import i64
 
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
-from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.internal_topics import INTERNAL_TOPICS
 from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
@@ -37,7 +36,7 @@ async def delete_records(
     async for topic in in_turns(request.topics):
         partitions = [_delete(broker, topic.name, asked) async for asked in in_turns(topic.partitions)]
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=tuple(partitions)))
-    return DeleteRecordsResponse(throttle_time=NOT_THROTTLED, topics=tuple(topics))
+    return DeleteRecordsResponse(throttle_time=context.session.throttle_time, topics=tuple(topics))
 
 
 def _delete(broker: Broker, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
@@ -52,7 +51,7 @@ def _delete(broker: Broker, topic: str, asked: DeleteRecordsPartition) -> Delete
 
 
 def _delete_before(broker: Broker, topic: str, index: int, offset: int) -> int:
-    partition = broker.replicas.partition(topic, index)
+    partition = broker.replicas.leading(topic, index)
     if topic in INTERNAL_TOPICS:
         raise InvalidTopic(f"Cannot delete records of internal topic {topic}")
     config = partition.log.config

@@ -14,7 +14,6 @@ from ottla.controller.features import FeatureUpdate
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.outcome import error_code, error_message
 from ottla.handlers.registry import handles
-from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidRequest, KafkaError
 
@@ -38,18 +37,20 @@ async def update_features(
         error = refused
     if context.version < 2:
         # Version 0 has the same answer.
-        return _by_feature(updates, error)
+        return _by_feature(context, updates, error)
     message = error_message(error)
     return UpdateFeaturesResponse(
-        throttle_time=NOT_THROTTLED,
+        throttle_time=context.session.throttle_time,
         error_code=error_code(error),
         error_message=None if message is None else f"{_NONE_UPDATED}{message}",
     )
 
 
-def _by_feature(updates: list[FeatureUpdate], error: KafkaError | None) -> v1.response.UpdateFeaturesResponse:
+def _by_feature(
+    context: RequestContext, updates: list[FeatureUpdate], error: KafkaError | None
+) -> v1.response.UpdateFeaturesResponse:
     return v1.response.UpdateFeaturesResponse(
-        throttle_time=NOT_THROTTLED,
+        throttle_time=context.session.throttle_time,
         error_code=ErrorCode.none,
         error_message=None,
         results=tuple(

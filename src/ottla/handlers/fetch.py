@@ -9,6 +9,9 @@ answered for, and this one is as if it had nothing yet; there is no empty answer
 
 Who reads committed records alone gets everything up to the last stable offset, aborted records too, with a
 list of the aborted transactions to skip: batches are never taken apart here.
+
+A follower reads to the end of the log, and by the offset it asks for it says how far it has come. Who has
+something else than the leader, because that was elected since, is told from where on.
 """
 
 from __future__ import annotations
@@ -19,13 +22,14 @@ import logging
 from ottla.handlers.context import Broker
 from ottla.handlers.registry import handles
 from ottla.handlers.reply import PendingReply
+from ottla.handlers.session import Session
 from ottla.log.types import NotInMemory
-from ottla.replication.partition import Partition
+from ottla.replication.partition import Partition, Role
 from ottla.replication.sessions import SESSIONLESS, FetchEntry, FetchSession, FetchSet
 from ottla.runtime.disk import ReadableBuffer
 from ottla.wire import fetch as codec
 from ottla.wire.api import ApiKey
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from ottla.wire.fetch import FetchedPartition, FetchRequest
 
 log = logging.getLogger(__name__)
@@ -34,14 +38,17 @@ INITIAL_EPOCH = 0
 # What was loaded so often and still is not in memory is read all the same: memory is short, and nobody must
 # wait for ever.
 LOADS_MAX = 16
-_OFFSET_OUT_OF_RANGE = ErrorCode.offset_out_of_range.value
-_STORAGE_ERROR = ErrorCode.kafka_storage_error.value
+_LEADER = Role.LEADER
+
+_GONE = PendingReply(lambda: None)
 
 Topics = list[tuple[bytes, list[FetchedPartition]]]
 
 
 @handles(ApiKey.FETCH)
-def fetch(broker: Broker, version: int, frame: memoryview, at: int) -> list[ReadableBuffer] | PendingReply:
+def fetch(
+    broker: Broker, session: Session, version: int, frame: memoryview, at: int
+) -> list[ReadableBuffer] | PendingReply:
     request = codec.parse(frame, at, version)
     request.max_bytes = min(request.max_bytes, broker.config.integer("fetch.max.bytes"))
     # Who asks for more than fits into an answer would wait in vain.
@@ -49,8 +56,8 @@ def fetch(broker: Broker, version: int, frame: memoryview, at: int) -> list[Read
         request.min_bytes = request.max_bytes
     fetch_set = _fetch_set(broker, request, version)
     if isinstance(fetch_set, ErrorCode):
-        return codec.encode(version, SESSIONLESS, [], fetch_set.value)
-    attempt = _Attempt(broker, request, version, fetch_set)
+        return codec.encode(version, SESSIONLESS, [], fetch_set.value, session.throttle_ms)
+    attempt = _Attempt(broker, session, request, version, fetch_set)
     topics, enough = attempt.collect()
     if enough or (request.max_wait_ms <= 0 and not attempt.must_load):
         return attempt.encode(topics)
@@ -74,19 +81,33 @@ def _fetch_set(broker: Broker, request: FetchRequest, version: int) -> FetchSet 
         if request.session_id != SESSIONLESS:
             sessions.close(request.session_id)
         if request.session_epoch == INITIAL_EPOCH and request.topics:
-            fetch_set = sessions.create(by_id)
+            fetch_set = sessions.create(by_id, request.replica_id)
         if fetch_set is None:
-            fetch_set = FetchSet()
+            fetch_set = FetchSet(request.replica_id)
     lookup = broker.replicas.by_id if by_id else broker.replicas.by_name
     for topic, partitions in request.topics:
         hosted = lookup.get(topic)
-        for index, leader_epoch, offset, max_bytes in partitions:
+        for index, leader_epoch, offset, max_bytes, last_fetched_epoch, log_start_offset in partitions:
             partition = hosted.get(index) if hosted is not None else None
             entry = fetch_set.put(topic, index, partition)
             entry.leader_epoch = leader_epoch
             entry.offset = offset
             entry.max_bytes = max_bytes
+            entry.last_fetched_epoch = last_fetched_epoch
+            entry.log_start_offset = log_start_offset
     return fetch_set
+
+
+def _failed(entry: FetchEntry, error: ErrorCode) -> FetchedPartition:
+    return FetchedPartition(entry.index, error.value, -1, -1, -1, b"")
+
+
+def _not_led(partition: Partition, leader_epoch: int) -> ErrorCode:
+    try:
+        partition.check_leader_epoch(leader_epoch)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.not_leader_or_follower
 
 
 class _Attempt:
@@ -101,6 +122,7 @@ class _Attempt:
         "_reply",
         "_request",
         "_scheduled",
+        "_session",
         "_set",
         "_timer",
         "_version",
@@ -108,8 +130,11 @@ class _Attempt:
         "must_load",
     )
 
-    def __init__(self, broker: Broker, request: FetchRequest, version: int, fetch_set: FetchSet) -> None:
+    def __init__(
+        self, broker: Broker, session: Session, request: FetchRequest, version: int, fetch_set: FetchSet
+    ) -> None:
         self._broker = broker
+        self._session = session
         self._request = request
         self._version = version
         self._set = fetch_set
@@ -143,10 +168,12 @@ class _Attempt:
                 # Still unread until the client says otherwise; last in line for the next answer.
                 del fetch_set.ready[entry]
                 fetch_set.ready[entry] = None
-            elif row.error_code:
+            elif row.error_code or row.diverging is not None:
                 failed = True
             else:
-                if entry.offset >= row.high_watermark:
+                if fetch_set.replica_id >= 0:
+                    self._nothing_for_follower(entry, row)
+                elif entry.offset >= row.high_watermark:
                     fetch_set.nothing_in(entry)
                 if (
                     incremental
@@ -168,10 +195,12 @@ class _Attempt:
 
     def _read(self, entry: FetchEntry, room: int, *, min_one: bool) -> FetchedPartition:
         partition = entry.partition
-        if partition is None or partition.removed:
+        if partition is None or partition.role is not _LEADER:
             partition = self._resolve(entry)
             if partition is None:
-                return FetchedPartition(entry.index, self._unknown(entry).value, -1, -1, -1, b"")
+                return _failed(entry, self._unknown(entry))
+            if partition.role is not _LEADER:
+                return _failed(entry, _not_led(partition, entry.leader_epoch))
         records: ReadableBuffer = b""
         aborted: list[tuple[int, int]] | None = None
         high_watermark = partition.high_watermark
@@ -182,6 +211,16 @@ class _Attempt:
         try:
             if entry.leader_epoch >= 0:
                 partition.check_leader_epoch(entry.leader_epoch)
+            if partition.leadership is not None or self._set.replica_id >= 0:
+                diverging = self._compare(entry, partition)
+                high_watermark = partition.high_watermark
+                if diverging is not None:
+                    start = partition.log.start_offset
+                    return FetchedPartition(
+                        entry.index, 0, high_watermark, stable, start, b"", aborted, diverging
+                    )
+                if self._set.replica_id >= 0:
+                    upto = partition.log.next_offset
             if entry.offset < upto:
                 if room > 0:
                     max_bytes = entry.max_bytes if entry.max_bytes < room else room
@@ -191,17 +230,48 @@ class _Attempt:
                     if aborted is not None:
                         aborted = partition.log.aborted_in(entry.offset, records)
             elif entry.offset > partition.log.next_offset:
-                return FetchedPartition(entry.index, _OFFSET_OUT_OF_RANGE, -1, -1, -1, b"")
+                return _failed(entry, ErrorCode.offset_out_of_range)
         except KafkaError as error:
-            return FetchedPartition(entry.index, error.code.value, -1, -1, -1, b"")
+            return _failed(entry, error.code)
         except NotInMemory as missing:
             self._missing = [*(self._missing or ()), missing]
         except OSError as error:
             topic = partition.topic_partition.topic
             log.error("cannot read %s-%d at offset %d: %s", topic, entry.index, entry.offset, error)
-            return FetchedPartition(entry.index, _STORAGE_ERROR, -1, -1, -1, b"")
+            return _failed(entry, ErrorCode.kafka_storage_error)
         start = partition.log.start_offset
         return FetchedPartition(entry.index, 0, high_watermark, stable, start, records, aborted)
+
+    def _compare(self, entry: FetchEntry, partition: Partition) -> tuple[int, int] | None:
+        """Where a reader has something else than the leader; it must not go on then.
+
+        A follower that has the same has said by asking how far it has come.
+        """
+        log = partition.log
+        last_epoch, offset = entry.last_fetched_epoch, entry.offset
+        if last_epoch >= 0 and (last_epoch != log.latest_epoch or offset > log.next_offset):
+            diverging = log.diverging_epoch(last_epoch, offset)
+            if diverging is not None:
+                return diverging
+        if self._set.replica_id >= 0:
+            if not log.start_offset <= offset <= log.next_offset:
+                raise OffsetOutOfRange(
+                    f"{partition.topic_partition} has offsets {log.start_offset} to {log.next_offset}, "
+                    f"not {offset}"
+                )
+            epoch = self._request.replica_epoch
+            partition.followed(self._set.replica_id, offset, entry.log_start_offset, epoch)
+        return None
+
+    def _nothing_for_follower(self, entry: FetchEntry, row: FetchedPartition) -> None:
+        """Kept among those to look at while there is a high watermark to tell it of."""
+        partition = entry.partition
+        if (
+            partition is not None
+            and entry.offset >= partition.log.next_offset
+            and entry.sent_high_watermark == row.high_watermark
+        ):
+            self._set.nothing_in(entry)
 
     def _load(self, missing: list[NotInMemory]) -> None:
         for each in missing:
@@ -226,9 +296,7 @@ class _Attempt:
         hosted = lookup.get(entry.topic)
         if hosted is None:
             return ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
-        if entry.index in hosted.offline:
-            return ErrorCode.kafka_storage_error
-        return ErrorCode.unknown_topic_or_partition
+        return hosted.why_missing(entry.index).code
 
     def encode(self, topics: Topics) -> list[ReadableBuffer]:
         fetch_set = self._set
@@ -240,7 +308,9 @@ class _Attempt:
                     entry = fetch_set.entries[topic, row.partition]
                     entry.sent_high_watermark = row.high_watermark
                     entry.sent_log_start = row.log_start_offset
-        return codec.encode(self._version, session_id, topics)
+        else:
+            fetch_set.let_go()
+        return codec.encode(self._version, session_id, topics, throttle_ms=self._session.throttle_ms)
 
     def wait(self) -> PendingReply:
         self._loop = asyncio.get_running_loop()
@@ -279,8 +349,9 @@ class _Attempt:
         self._answer(topics)
 
     def _answer(self, topics: Topics) -> None:
+        reply = self._reply
         self._stop()
-        self._reply.complete(self.encode(topics))
+        reply.complete(self.encode(topics))
 
     def _stop(self) -> None:
         self._timer.cancel()
@@ -288,3 +359,6 @@ class _Attempt:
         self._set.on_ready = None
         if not isinstance(self._set, FetchSession):
             self._set.unwatch()
+            self._set.let_go()
+        # They hold each other, and the reply the records it brings.
+        self._reply = _GONE

@@ -7,7 +7,7 @@ for takes what it knows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -19,13 +19,14 @@ from kio.schema.offset_delete.v0.response import (
     OffsetDeleteResponseTopic,
 )
 
-from ottla.coordinator.commands import (
+from ottla.coordinator.groups.commands import (
     FetchedTopic,
     FetchOffsetsRequest,
     TopicFetch,
 )
-from ottla.coordinator.offset_records import OffsetCommitValue
+from ottla.coordinator.groups.offset_records import OffsetCommitValue
 from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.refusal import answer_with
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.runtime.turns import in_turns, slices_in_turns
@@ -67,14 +68,14 @@ class FetchedGroup:
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
     groups: tuple[FetchedGroup, ...]
-    throttle_time: timedelta = NOT_THROTTLED
+    throttle_time: timedelta
 
 
 async def _identified(
     broker: Broker, version: int, topics: Any
 ) -> list[tuple[str, UUID | None, Any, ErrorCode]]:
     """(name, id, what was asked, why not) of each topic. Names of topics that do not exist are welcome."""
-    image = broker.controller.image
+    image = broker.metadata.image
     found: list[tuple[str, UUID | None, Any, ErrorCode]] = []
     async for topic in in_turns(topics):
         if version >= FIRST_WITH_TOPIC_IDS:
@@ -91,10 +92,12 @@ async def _identified(
 async def offset_fetch(broker: Broker, context: RequestContext, request: Any) -> FetchedGroup | FetchResponse:
     stable = bool(getattr(request, "require_stable", False))
     if context.version < FIRST_WITH_MANY_GROUPS:
-        return await _fetch_group(broker, context.version, request, stable)
+        fetched = await _fetch_group(broker, context.version, request, stable)
+        return replace(fetched, throttle_time=context.session.throttle_time)
     groups = in_turns(request.groups)
     return FetchResponse(
-        tuple([await _fetch_group(broker, context.version, group, stable) async for group in groups])
+        tuple([await _fetch_group(broker, context.version, group, stable) async for group in groups]),
+        context.session.throttle_time,
     )
 
 
@@ -131,7 +134,7 @@ async def _fetch_group(broker: Broker, version: int, group: Any, stable: bool) -
                 ]
             ),
         )
-    names = broker.controller.image.topics
+    names = broker.metadata.image.topics
     answers = [
         FetchedTopicResponse(
             topic.name,
@@ -166,11 +169,11 @@ def _refused(name: str, topic_id: UUID | None, topic: Any, error: ErrorCode) -> 
     )
 
 
-@handles(ApiKey.OFFSET_DELETE)
+@handles(ApiKey.OFFSET_DELETE, answer_with(OffsetDeleteResponse, topics=()))
 async def offset_delete(
     broker: Broker, context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse:
-    known = broker.controller.image.topics
+    known = broker.metadata.image.topics
     codes: dict[tuple[str, int], ErrorCode] = {}
     asked: list[tuple[str, list[int]]] = []
     async for topic in in_turns(request.topics):
@@ -179,10 +182,7 @@ async def offset_delete(
         indexes = list(dict.fromkeys(int(partition.partition_index) for partition in topic.partitions))
         asked.append((topic.name, [index for index in indexes if 0 <= index < count]))
         codes.update({(topic.name, index): ErrorCode.unknown_topic_or_partition for index in indexes})
-    try:
-        errors = await broker.groups.delete_offsets(request.group_id, asked)
-    except KafkaError as error:
-        return OffsetDeleteResponse(error_code=error.code, throttle_time=NOT_THROTTLED, topics=())
+    errors = await broker.groups.delete_offsets(request.group_id, asked)
     for (name, indexes), results in zip(asked, errors, strict=True):
         codes.update({(name, index): code for index, code in zip(indexes, results, strict=True)})
     topics = []
@@ -195,4 +195,6 @@ async def offset_delete(
             async for partition in in_turns(topic.partitions)
         ]
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=tuple(rows)))
-    return OffsetDeleteResponse(error_code=ErrorCode.none, throttle_time=NOT_THROTTLED, topics=tuple(topics))
+    return OffsetDeleteResponse(
+        error_code=ErrorCode.none, throttle_time=context.session.throttle_time, topics=tuple(topics)
+    )

@@ -32,22 +32,27 @@ from kio.schema.sync_group.v5.response import SyncGroupResponse
 from kio.schema.types import GroupId
 from kio.static.primitive import i32
 
-from ottla.coordinator.commands import (
+from ottla.coordinator.groups.commands import (
     HeartbeatRequest,
     JoinReply,
     JoinRequest,
     LeavingMember,
-    SyncReply,
     SyncRequest,
 )
 from ottla.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.outcome import error_message
+from ottla.handlers.refusal import answer_with
 from ottla.handlers.registry import handles
-from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.runtime.turns import in_turns, slices_in_turns
 from ottla.wire.api import ApiKey
-from ottla.wire.errors import CoordinatorLoadInProgress, ErrorCode, GroupIdNotFound, KafkaError
+from ottla.wire.errors import (
+    CoordinatorLoadInProgress,
+    ErrorCode,
+    GroupIdNotFound,
+    InconsistentGroupProtocol,
+    KafkaError,
+)
 
 FIRST_WITH_REBALANCE_TIMEOUT = 1
 FIRST_WITH_REQUIRED_MEMBER_ID = 4
@@ -62,36 +67,16 @@ def milliseconds(duration: timedelta) -> int:
     return round(duration.total_seconds() * 1000)
 
 
-@handles(ApiKey.JOIN_GROUP)
-async def join_group(broker: Broker, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
-    session_timeout_ms = milliseconds(request.session_timeout)
-    has_rebalance_timeout = context.version >= FIRST_WITH_REBALANCE_TIMEOUT
-    try:
-        reply = await broker.groups.join(
-            JoinRequest(
-                group_id=request.group_id,
-                member_id=request.member_id,
-                protocol_type=request.protocol_type,
-                protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
-                session_timeout_ms=session_timeout_ms,
-                rebalance_timeout_ms=(
-                    milliseconds(request.rebalance_timeout) if has_rebalance_timeout else session_timeout_ms
-                ),
-                instance_id=request.group_instance_id,
-                client_id=context.client_id or "",
-                client_host=context.client_host,
-                reason=request.reason,
-                requires_known_member_id=context.version >= FIRST_WITH_REQUIRED_MEMBER_ID,
-                can_skip_assignment=context.version >= FIRST_WITH_SKIP_ASSIGNMENT,
-            )
-        )
-    except KafkaError as error:
-        reply = JoinReply(error.code, request.member_id)
+def _refused_join(context: RequestContext, request: JoinGroupRequest, error: KafkaError) -> JoinGroupResponse:
+    return _joined(context, JoinReply(error.code, request.member_id))
+
+
+def _joined(context: RequestContext, reply: JoinReply) -> JoinGroupResponse:
     protocol_name = reply.protocol_name
     if protocol_name is None and context.version < FIRST_WITH_NULL_PROTOCOL_NAME:
         protocol_name = ""
     return JoinGroupResponse(
-        throttle_time=NOT_THROTTLED,
+        throttle_time=context.session.throttle_time,
         error_code=reply.error,
         generation_id=i32(reply.generation),
         protocol_type=reply.protocol_type,
@@ -106,28 +91,48 @@ async def join_group(broker: Broker, context: RequestContext, request: JoinGroup
     )
 
 
-@handles(ApiKey.SYNC_GROUP)
+@handles(ApiKey.JOIN_GROUP, _refused_join)
+async def join_group(broker: Broker, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
+    session_timeout_ms = milliseconds(request.session_timeout)
+    has_rebalance_timeout = context.version >= FIRST_WITH_REBALANCE_TIMEOUT
+    reply = await broker.groups.join(
+        JoinRequest(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            protocol_type=request.protocol_type,
+            protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=(
+                milliseconds(request.rebalance_timeout) if has_rebalance_timeout else session_timeout_ms
+            ),
+            instance_id=request.group_instance_id,
+            client_id=context.session.client_id or "",
+            client_host=context.session.client_host,
+            reason=request.reason,
+            requires_known_member_id=context.version >= FIRST_WITH_REQUIRED_MEMBER_ID,
+            can_skip_assignment=context.version >= FIRST_WITH_SKIP_ASSIGNMENT,
+        )
+    )
+    return _joined(context, reply)
+
+
+@handles(ApiKey.SYNC_GROUP, answer_with(SyncGroupResponse, assignment=b""))
 async def sync_group(broker: Broker, context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
     if context.version >= FIRST_SYNC_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
-        return SyncGroupResponse(
-            throttle_time=NOT_THROTTLED, error_code=ErrorCode.inconsistent_group_protocol, assignment=b""
+        raise InconsistentGroupProtocol("SyncGroup names no protocol, which it must since version 5")
+    reply = await broker.groups.sync(
+        SyncRequest(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            generation=request.generation_id,
+            instance_id=request.group_instance_id,
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignments=tuple((item.member_id, item.assignment) for item in request.assignments),
         )
-    try:
-        reply = await broker.groups.sync(
-            SyncRequest(
-                group_id=request.group_id,
-                member_id=request.member_id,
-                generation=request.generation_id,
-                instance_id=request.group_instance_id,
-                protocol_type=request.protocol_type,
-                protocol_name=request.protocol_name,
-                assignments=tuple((item.member_id, item.assignment) for item in request.assignments),
-            )
-        )
-    except KafkaError as error:
-        reply = SyncReply(error.code)
+    )
     return SyncGroupResponse(
-        throttle_time=NOT_THROTTLED,
+        throttle_time=context.session.throttle_time,
         error_code=reply.error,
         protocol_type=reply.protocol_type,
         protocol_name=reply.protocol_name,
@@ -135,7 +140,7 @@ async def sync_group(broker: Broker, context: RequestContext, request: SyncGroup
     )
 
 
-@handles(ApiKey.HEARTBEAT)
+@handles(ApiKey.HEARTBEAT, answer_with(HeartbeatResponse))
 async def heartbeat(broker: Broker, context: RequestContext, request: WireHeartbeat) -> HeartbeatResponse:
     try:
         error = await broker.groups.heartbeat(
@@ -145,12 +150,10 @@ async def heartbeat(broker: Broker, context: RequestContext, request: WireHeartb
         )
     except CoordinatorLoadInProgress:
         error = ErrorCode.none  # nobody is fenced before the group is known, so all is well
-    except KafkaError as raised:
-        error = raised.code
-    return HeartbeatResponse(throttle_time=NOT_THROTTLED, error_code=error)
+    return HeartbeatResponse(throttle_time=context.session.throttle_time, error_code=error)
 
 
-@handles(ApiKey.LEAVE_GROUP)
+@handles(ApiKey.LEAVE_GROUP, answer_with(LeaveGroupResponse, members=()))
 async def leave_group(broker: Broker, context: RequestContext, request: Any) -> LeaveGroupResponse:
     is_many = context.version >= FIRST_LEAVE_OF_MANY
     leaving = (
@@ -161,16 +164,13 @@ async def leave_group(broker: Broker, context: RequestContext, request: Any) -> 
         if is_many
         else (LeavingMember(request.member_id),)
     )
-    try:
-        left = [
-            member
-            async for some in slices_in_turns(leaving)
-            for member in await broker.groups.leave(request.group_id, tuple(some))
-        ]
-    except KafkaError as error:
-        return LeaveGroupResponse(throttle_time=NOT_THROTTLED, error_code=error.code, members=())
+    left = [
+        member
+        async for some in slices_in_turns(leaving)
+        for member in await broker.groups.leave(request.group_id, tuple(some))
+    ]
     return LeaveGroupResponse(
-        throttle_time=NOT_THROTTLED,
+        throttle_time=context.session.throttle_time,
         error_code=ErrorCode.none if is_many else left[0].error,
         members=tuple(
             MemberResponse(
@@ -181,25 +181,22 @@ async def leave_group(broker: Broker, context: RequestContext, request: Any) -> 
     )
 
 
-@handles(ApiKey.LIST_GROUPS)
+@handles(ApiKey.LIST_GROUPS, answer_with(ListGroupsResponse, groups=()))
 async def list_groups(
     broker: Broker, context: RequestContext, request: ListGroupsRequest
 ) -> ListGroupsResponse:
-    error = ErrorCode.none
-    groups: tuple[ListedGroup, ...] = ()
-    try:
-        groups = tuple(
-            ListedGroup(
-                group_id=GroupId(group.group_id),
-                protocol_type=group.protocol_type,
-                group_state=group.state,
-                group_type=group.type,
-            )
-            for group in await broker.groups.list(request.states_filter, request.types_filter)
+    groups = tuple(
+        ListedGroup(
+            group_id=GroupId(group.group_id),
+            protocol_type=group.protocol_type,
+            group_state=group.state,
+            group_type=group.type,
         )
-    except KafkaError as raised:
-        error = raised.code
-    return ListGroupsResponse(throttle_time=NOT_THROTTLED, error_code=error, groups=groups)
+        for group in await broker.groups.list(request.states_filter, request.types_filter)
+    )
+    return ListGroupsResponse(
+        throttle_time=context.session.throttle_time, error_code=ErrorCode.none, groups=groups
+    )
 
 
 @handles(ApiKey.DESCRIBE_GROUPS)
@@ -244,7 +241,7 @@ async def describe_groups(
         )
 
     return DescribeGroupsResponse(
-        throttle_time=NOT_THROTTLED,
+        throttle_time=context.session.throttle_time,
         groups=tuple([await describe(group_id) async for group_id in in_turns(request.groups)]),
     )
 
@@ -262,4 +259,4 @@ async def delete_groups(
         return DeletableGroupResult(group_id=GroupId(group_id), error_code=error)
 
     results = [await delete(name) async for name in in_turns(request.groups_names)]
-    return DeleteGroupsResponse(throttle_time=NOT_THROTTLED, results=tuple(results))
+    return DeleteGroupsResponse(throttle_time=context.session.throttle_time, results=tuple(results))

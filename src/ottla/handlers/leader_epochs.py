@@ -22,7 +22,6 @@ from kio.static.primitive import i32, i64
 
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
-from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -36,13 +35,12 @@ async def offset_for_leader_epoch(
     async for topic in in_turns(request.topics):
         partitions = [_answer(broker, topic.topic, asked) async for asked in in_turns(topic.partitions)]
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(partitions)))
-    return OffsetForLeaderEpochResponse(throttle_time=NOT_THROTTLED, topics=tuple(topics))
+    return OffsetForLeaderEpochResponse(throttle_time=context.session.throttle_time, topics=tuple(topics))
 
 
 def _answer(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        partition = broker.replicas.partition(topic, asked.partition)
-        partition.check_leader_epoch(asked.current_leader_epoch)
+        partition = broker.replicas.leading(topic, asked.partition, asked.current_leader_epoch)
         epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(error_code=error.code, partition=asked.partition)

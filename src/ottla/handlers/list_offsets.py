@@ -24,7 +24,6 @@ from kio.static.primitive import i32, i64
 
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
-from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.log.types import TimestampOffset
 from ottla.replication.partition import Partition
 from ottla.runtime.turns import in_turns
@@ -54,6 +53,8 @@ FIRST_VERSION: dict[int, int] = {
 NEVER = 1 << 15
 
 CONSUMER = -1
+DEBUGGING = -2
+"""Tools that compare replicas ask each of them."""
 READ_COMMITTED = 1
 NOWHERE = TimestampOffset(-1, -1, -1)
 
@@ -72,8 +73,7 @@ async def list_offsets(
                 raise InvalidRequest(f"Partition {topic}-{asked.partition_index} is named twice")
             if asked.timestamp < 0 and context.version < FIRST_VERSION.get(asked.timestamp, NEVER):
                 raise UnsupportedVersion(f"Position {asked.timestamp} needs a newer ListOffsets version")
-            partition = broker.replicas.partition(topic, asked.partition_index)
-            partition.check_leader_epoch(asked.current_leader_epoch)
+            partition = _partition(broker, request, topic, asked)
             found = await _find(broker, partition, asked.timestamp, _readable_end(partition, request))
         except KafkaError as error:
             return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
@@ -90,11 +90,21 @@ async def list_offsets(
         async for topic in in_turns(request.topics)
     ]
     return ListOffsetsResponse(
-        throttle_time=NOT_THROTTLED,
+        throttle_time=context.session.throttle_time,
         topics=tuple(
             ListOffsetsTopicResponse(name=name, partitions=tuple(partitions)) for name, partitions in topics
         ),
     )
+
+
+def _partition(
+    broker: Broker, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition
+) -> Partition:
+    if request.replica_id != DEBUGGING:
+        return broker.replicas.leading(topic, asked.partition_index, asked.current_leader_epoch)
+    found = broker.replicas.partition(topic, asked.partition_index)
+    found.check_leader_epoch(asked.current_leader_epoch)
+    return found
 
 
 def _readable_end(partition: Partition, request: ListOffsetsRequest) -> int:

@@ -1,7 +1,8 @@
 """DescribeLogDirs, versions 1 to 5: what lies in each data directory and how full its volume is.
 
 All partitions, or those asked for; a directory is listed even if it has none of them. `offset_lag` is how far
-a partition's log is behind its high watermark, which is nothing on a leader.
+a partition's log is behind its high watermark, which is nothing on a leader; of a copy that is being moved to
+the directory, how far it is behind the log.
 
 v2 flexible · v3 top-level error code · v4 total and usable bytes of the volume (KIP-827)
 v5 cordoned directories (KIP-1066; none are)
@@ -23,7 +24,6 @@ from kio.static.primitive import i32, i64
 
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
-from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.log.log import PartitionLog
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode
@@ -37,7 +37,7 @@ def describe_log_dirs(
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     return DescribeLogDirsResponse(
-        throttle_time=NOT_THROTTLED,
+        throttle_time=context.session.throttle_time,
         error_code=ErrorCode.none,
         results=tuple(
             _directory(broker, path, logs, wanted)
@@ -56,15 +56,21 @@ def _directory(
     except OSError:
         return DescribeLogDirsResult(error_code=ErrorCode.kafka_storage_error, log_dir=path, topics=())
     by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
-    for log in logs:
+    replicas = [(log, 0, False) for log in logs]
+    replicas += [
+        (copy, max(log.next_offset - copy.next_offset, 0), True)
+        for log, copy in broker.replicas.logs.moves.copies.values()
+        if copy.dir.rpartition("/")[0] == path
+    ]
+    for log, lag, is_future in replicas:
         topic, index = log.topic_partition
         if wanted is None or (topic, index) in wanted:
             by_topic.setdefault(topic, []).append(
                 DescribeLogDirsPartition(
                     partition_index=i32(index),
                     partition_size=i64(log.size_bytes),
-                    offset_lag=i64(0),
-                    is_future_key=False,
+                    offset_lag=i64(lag),
+                    is_future_key=is_future,
                 )
             )
     return DescribeLogDirsResult(

@@ -9,6 +9,9 @@ v2 transaction version, which decides how the producer epoch of a marker is chec
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
+
 from kio.schema.write_txn_markers.v2.request import WritableTxnMarker, WriteTxnMarkersRequest
 from kio.schema.write_txn_markers.v2.response import (
     WritableTxnMarkerPartitionResult,
@@ -17,6 +20,7 @@ from kio.schema.write_txn_markers.v2.response import (
     WriteTxnMarkersResponse,
 )
 
+from ottla.coordinator.host.committed import wait_committed
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
 from ottla.metadata.internal_topics import OFFSETS_TOPIC
@@ -35,41 +39,54 @@ _COORDINATOR_NOT_READY = {
 async def write_txn_markers(
     broker: Broker, context: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
+    # All are written before the first is waited for: replicas take them together.
+    written = [
+        _write(broker, marker, topic.name, index)
+        async for marker in in_turns(request.markers)
+        async for topic in in_turns(marker.topics)
+        async for index in in_turns(topic.partition_indexes)
+    ]
+    codes = iter([await _code(each) for each in written])
     results = []
     async for marker in in_turns(request.markers):
         topics = []
         async for topic in in_turns(marker.topics):
-            rows = []
-            async for index in in_turns(topic.partition_indexes):
-                error = await _write(broker, marker, topic.name, index)
-                rows.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=error))
+            rows = [
+                WritableTxnMarkerPartitionResult(partition_index=index, error_code=next(codes))
+                async for index in in_turns(topic.partition_indexes)
+            ]
             topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=tuple(rows)))
         results.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=tuple(topics)))
     return WriteTxnMarkersResponse(markers=tuple(results))
 
 
-async def _write(broker: Broker, marker: WritableTxnMarker, topic: str, index: int) -> ErrorCode:
+def _write(
+    broker: Broker, marker: WritableTxnMarker, topic: str, index: int
+) -> Awaitable[None] | KafkaError | None:
+    """What is still to be waited for, or why it is refused; None: nothing."""
+    ending = (
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.coordinator_epoch,
+        marker.transaction_result,
+        marker.transaction_version,
+    )
     try:
-        partition = broker.replicas.partition(topic, index)
+        partition = broker.replicas.leading(topic, index)
         if topic == OFFSETS_TOPIC:
-            await broker.groups.complete_transaction(
-                index,
-                marker.producer_id,
-                marker.producer_epoch,
-                marker.coordinator_epoch,
-                marker.transaction_result,
-                marker.transaction_version,
-            )
-        else:
-            partition.append_marker(
-                marker.producer_id,
-                marker.producer_epoch,
-                marker.coordinator_epoch,
-                marker.transaction_result,
-                marker.transaction_version,
-            )
-            if partition.log.reached_flush_messages:
-                await partition.log.flush()
+            return asyncio.ensure_future(broker.groups.complete_transaction(index, *ending))
+        partition.append_marker(*ending)
+        return wait_committed(partition)
+    except KafkaError as error:
+        return error
+
+
+async def _code(written: Awaitable[None] | KafkaError | None) -> ErrorCode:
+    try:
+        if isinstance(written, KafkaError):
+            raise written
+        if written is not None:
+            await written
     except KafkaError as error:
         return ErrorCode.not_leader_or_follower if error.code in _COORDINATOR_NOT_READY else error.code
     return ErrorCode.none

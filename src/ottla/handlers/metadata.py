@@ -28,13 +28,13 @@ from kio.schema.metadata.v13.response import (
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32
 
-from ottla.controller.topic_names import CLUSTER_METADATA_TOPIC, check_name
+from ottla.controller.topic_names import check_name
 from ottla.controller.topics import NewTopic
 from ottla.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.nodes import nodes_on
 from ottla.handlers.registry import handles
-from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.log.types import METADATA_PARTITION
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.internal_topics import INTERNAL_TOPICS
 from ottla.runtime.turns import in_turns
@@ -76,7 +76,7 @@ async def metadata(broker: Broker, context: RequestContext, request: MetadataReq
 
 async def _create_missing(broker: Broker, request: MetadataRequest) -> dict[str, KafkaError]:
     """Create what may be created; the reasons, where there are any, why other names stay missing."""
-    existing = broker.controller.image.topics
+    existing = broker.metadata.image.topics
     may_create = request.allow_auto_topic_creation and broker.config.boolean("auto.create.topics.enable")
     errors: dict[str, KafkaError] = {}
     creatable: dict[str, NewTopic] = {}
@@ -89,7 +89,7 @@ async def _create_missing(broker: Broker, request: MetadataRequest) -> dict[str,
         except InvalidTopic as error:
             errors[name] = error
             continue
-        if may_create and name not in INTERNAL_TOPICS and name != CLUSTER_METADATA_TOPIC:
+        if may_create and name not in INTERNAL_TOPICS and name != METADATA_PARTITION.topic:
             creatable[name] = NewTopic(name)
     if creatable:
         try:
@@ -112,10 +112,11 @@ class _View:
     """The cluster at one moment, as one request gets to see it."""
 
     def __init__(self, broker: Broker, context: RequestContext, request: MetadataRequest) -> None:
-        self.image: MetadataImage = broker.controller.image
+        self.image: MetadataImage = broker.metadata.image
         self._broker = broker
         self._request = request
-        self._nodes = nodes_on(self.image, context.listener)
+        self._session = context.session
+        self._nodes = nodes_on(self.image, context.session.listener)
         self._alive = {node.id: node for node in self._nodes.values() if not node.fenced}
         self._only_alive_replicas = context.version == 0
         self._listener_error = (
@@ -132,7 +133,7 @@ class _View:
             and request.include_cluster_authorized_operations
         )
         return ClusterOperationsMetadataResponse(
-            throttle_time=NOT_THROTTLED,
+            throttle_time=self._session.throttle_time,
             brokers=tuple(
                 MetadataResponseBroker(
                     node_id=BrokerId(node.id), host=node.host, port=i32(node.port), rack=node.rack

@@ -13,13 +13,14 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from ottla.coordinator.commands import CommitRequest, PartitionCommit, TopicCommit
+from ottla.coordinator.groups.commands import CommitRequest, PartitionCommit, TopicCommit
 from ottla.handlers.context import Broker
 from ottla.handlers.registry import handles
 from ottla.handlers.reply import PendingReply
+from ottla.handlers.session import Session
 from ottla.metadata.image import MetadataImage
 from ottla.runtime.disk import ReadableBuffer
-from ottla.runtime.turns import SLICE_ITEMS_MAX
+from ottla.runtime.turns import SLICE_ITEMS_MAX, take_turn
 from ottla.wire import offset_commit as codec
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -36,21 +37,21 @@ Errors: TypeAlias = dict[tuple[str, uuid.UUID | None, int], int]
 
 @handles(ApiKey.OFFSET_COMMIT)
 def offset_commit(
-    broker: Broker, version: int, frame: memoryview, at: int
+    broker: Broker, session: Session, version: int, frame: memoryview, at: int
 ) -> list[ReadableBuffer] | PendingReply:
     if len(frame) > COMMITTED_AT_ONCE_BYTES_MAX:
         # The buffer of the request is about to be reused.
-        return _commit_many(broker, version, memoryview(bytes(frame)), at)
+        return _commit_many(broker, session, version, memoryview(bytes(frame)), at)
     request = codec.parse(frame, at, version)
     errors: Errors = {}
-    commits = _commits(request.topics, version, broker.controller.image, errors)
+    commits = _commits(request.topics, version, broker.metadata.image, errors)
     if not commits:
-        return [_encode(version, request, errors)]
+        return [_encode(session, version, request, errors)]
     try:
         stored = broker.groups.commit_nowait(_command(request, commits, version))
     except KafkaError as error:
         _fail(commits, version, error, errors)
-        return [_encode(version, request, errors)]
+        return [_encode(session, version, request, errors)]
 
     def finished(done: asyncio.Future[list[list[ErrorCode]]]) -> None:
         if done.cancelled():
@@ -63,7 +64,7 @@ def offset_commit(
         else:
             reply.fail(error)
             return
-        reply.complete([_encode(version, request, errors)])
+        reply.complete([_encode(session, version, request, errors)])
 
     # The commit goes on without its client.
     reply = PendingReply(on_cancel=lambda: None)
@@ -71,12 +72,12 @@ def offset_commit(
     return reply
 
 
-def _commit_many(broker: Broker, version: int, frame: memoryview, at: int) -> PendingReply:
+def _commit_many(broker: Broker, session: Session, version: int, frame: memoryview, at: int) -> PendingReply:
     reply = PendingReply(on_cancel=lambda: None)
 
     async def answer() -> None:
         try:
-            reply.complete([await _commit_in_turns(broker, version, frame, at)])
+            reply.complete([await _commit_in_turns(broker, session, version, frame, at)])
         except Exception as error:
             reply.fail(error)
 
@@ -84,7 +85,9 @@ def _commit_many(broker: Broker, version: int, frame: memoryview, at: int) -> Pe
     return reply
 
 
-async def _commit_in_turns(broker: Broker, version: int, frame: memoryview, at: int) -> bytes:
+async def _commit_in_turns(
+    broker: Broker, session: Session, version: int, frame: memoryview, at: int
+) -> bytes:
     offload = broker.runtime.offload
     try:
         request = await offload.run(codec.parse, frame, at, version)
@@ -92,8 +95,8 @@ async def _commit_in_turns(broker: Broker, version: int, frame: memoryview, at: 
         raise MalformedFrame(f"its OFFSET_COMMIT version {version} cannot be decoded: {error}") from error
     errors: Errors = {}
     for topics in _slices(request.topics):
-        await asyncio.sleep(0)
-        commits = _commits(topics, version, broker.controller.image, errors)
+        await take_turn()
+        commits = _commits(topics, version, broker.metadata.image, errors)
         if not commits:
             continue
         try:
@@ -102,7 +105,7 @@ async def _commit_in_turns(broker: Broker, version: int, frame: memoryview, at: 
             _fail(commits, version, error, errors)
         else:
             _note(commits, version, codes, errors)
-    return await offload.run(_encode, version, request, errors)
+    return await offload.run(_encode, session, version, request, errors)
 
 
 def _slices(topics: Sequence[codec.CommittedTopic]) -> Iterator[list[codec.CommittedTopic]]:
@@ -182,7 +185,7 @@ def _fail(commits: list[TopicCommit], version: int, error: KafkaError, errors: E
             errors[_key(commit, version, item.partition)] = error.code.value
 
 
-def _encode(version: int, request: codec.OffsetCommitRequest, errors: Errors) -> bytes:
+def _encode(session: Session, version: int, request: codec.OffsetCommitRequest, errors: Errors) -> bytes:
     return codec.encode(
         version,
         [
@@ -196,4 +199,5 @@ def _encode(version: int, request: codec.OffsetCommitRequest, errors: Errors) ->
             )
             for name, topic_id, partitions in request.topics
         ],
+        session.throttle_ms,
     )

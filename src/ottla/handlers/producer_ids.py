@@ -17,46 +17,46 @@ from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
 from kio.schema.types import ProducerId
 from kio.static.primitive import i16
 
-from ottla.coordinator.transactions.commands import ProducerIdentity
 from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.refusal import answer_with, fenced_before
 from ottla.handlers.registry import handles
-from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.records.batch import NO_PRODUCER_ID
+from ottla.records.producer import NO_EPOCH, NOBODY, ProducerIdentity
 from ottla.wire.api import ApiKey
-from ottla.wire.errors import ErrorCode, InvalidRequest, KafkaError
-
-_FIRST_KNOWING_FENCED = 4
-_NOBODY = ProducerIdentity(-1, -1)
+from ottla.wire.errors import ErrorCode, InvalidRequest
 
 
-@handles(ApiKey.INIT_PRODUCER_ID)
+@handles(
+    ApiKey.INIT_PRODUCER_ID,
+    answer_with(
+        InitProducerIdResponse,
+        told=fenced_before(4),
+        producer_id=ProducerId(NOBODY.id),
+        producer_epoch=i16(NOBODY.epoch),
+    ),
+)
 async def init_producer_id(
     broker: Broker, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
-    code, identity = ErrorCode.none, _NOBODY
-    try:
-        identity = await _identity(broker, request)
-    except KafkaError as error:
-        code = error.code
-        if code is ErrorCode.producer_fenced and context.version < _FIRST_KNOWING_FENCED:
-            code = ErrorCode.invalid_producer_epoch
+    identity = await _identity(broker, request)
     return InitProducerIdResponse(
-        throttle_time=NOT_THROTTLED,
-        error_code=code,
-        producer_id=ProducerId(identity.producer_id),
+        throttle_time=context.session.throttle_time,
+        error_code=ErrorCode.none,
+        producer_id=ProducerId(identity.id),
         producer_epoch=i16(identity.epoch),
     )
 
 
 async def _identity(broker: Broker, request: InitProducerIdRequest) -> ProducerIdentity:
     known = ProducerIdentity(request.producer_id, request.producer_epoch)
-    if (known.producer_id == -1) != (known.epoch == -1):
+    if (known.id == NO_PRODUCER_ID) != (known.epoch == NO_EPOCH):
         raise InvalidRequest("a producer id and its epoch come together or not at all")
     if request.transactional_id is None:
         return ProducerIdentity(await broker.producer_ids.next_id(), 0)
     return await broker.transactions.init_producer_id(
         request.transactional_id,
         request.transaction_timeout // timedelta(milliseconds=1),
-        None if known == _NOBODY else known,
+        None if known == NOBODY else known,
         two_phase_commit=request.enable2_pc,
         keep_prepared=request.keep_prepared_txn,
     )

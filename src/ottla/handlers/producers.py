@@ -10,9 +10,9 @@ from kio.schema.describe_producers.v0.request import DescribeProducersRequest
 from kio.schema.describe_producers.v0.response import (
     DescribeProducersResponse,
     PartitionResponse,
-    ProducerState,
     TopicResponse,
 )
+from kio.schema.describe_producers.v0.response import ProducerState as ActiveProducer
 from kio.schema.types import ProducerId
 from kio.static.primitive import i32, i64
 
@@ -20,8 +20,7 @@ from ottla.controller.topic_names import check_name
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.outcome import error_code, error_message
 from ottla.handlers.registry import handles
-from ottla.handlers.throttle import NOT_THROTTLED
-from ottla.log.producers import Producer
+from ottla.log.producers import ProducerState
 from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import KafkaError
@@ -35,15 +34,15 @@ async def describe_producers(
     async for topic in in_turns(request.topics):
         partitions = [_partition(broker, topic.name, i) async for i in in_turns(topic.partition_indexes)]
         topics.append(TopicResponse(name=topic.name, partitions=tuple(partitions)))
-    return DescribeProducersResponse(throttle_time=NOT_THROTTLED, topics=tuple(topics))
+    return DescribeProducersResponse(throttle_time=context.session.throttle_time, topics=tuple(topics))
 
 
 def _partition(broker: Broker, topic: str, index: i32) -> PartitionResponse:
     error: KafkaError | None = None
-    producers: list[Producer] = []
+    producers: list[ProducerState] = []
     try:
         check_name(topic)
-        active = broker.replicas.partition(topic, index).log.producers.active
+        active = broker.replicas.leading(topic, index).log.producers.active
         producers = sorted(active.values(), key=lambda producer: producer.producer_id)
     except KafkaError as raised:
         error = raised
@@ -52,7 +51,7 @@ def _partition(broker: Broker, topic: str, index: i32) -> PartitionResponse:
         error_code=error_code(error),
         error_message=error_message(error),
         active_producers=tuple(
-            ProducerState(
+            ActiveProducer(
                 producer_id=ProducerId(producer.producer_id),
                 producer_epoch=i32(producer.epoch),
                 last_sequence=i32(producer.last_sequence),

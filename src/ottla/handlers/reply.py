@@ -10,9 +10,27 @@ from ottla.runtime.disk import ReadableBuffer
 class PendingReply:
     """Completed once by the handler; read by the connection, which keeps replies in request order."""
 
-    __slots__ = ("_notify", "_on_cancel", "_on_hurry", "body", "correlation_id", "error", "flexible", "size")
+    __slots__ = (
+        "_notify",
+        "_on_cancel",
+        "_on_hurry",
+        "body",
+        "correlation_id",
+        "error",
+        "flexible",
+        "is_alone",
+        "size",
+    )
 
-    def __init__(self, on_cancel: Callable[[], object], on_hurry: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self,
+        on_cancel: Callable[[], object],
+        on_hurry: Callable[[], object] | None = None,
+        *,
+        is_alone: bool = False,
+    ) -> None:
+        self.is_alone = is_alone
+        """The connection takes no further request until this one is answered."""
         self.body: list[ReadableBuffer] | None = None
         self.error: BaseException | None = None
         self.correlation_id = 0

@@ -17,13 +17,13 @@ from kio.schema.push_telemetry.v0.response import PushTelemetryResponse
 from kio.static.primitive import i8, i32, i32Timedelta
 
 from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.refusal import answer_with
 from ottla.handlers.registry import handles
-from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.uuids import uuid_text
 from ottla.records.compression import GZIP, LZ4, SNAPPY, ZSTD, CorruptRecords, decompress
 from ottla.telemetry.otlp import MalformedMetrics, metric_names
 from ottla.wire.api import ApiKey
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode
 
 log = logging.getLogger("ottla.client_metrics")
 
@@ -34,25 +34,24 @@ NAME_LENGTH_MAX = 100
 _ACCEPTED_CODECS = tuple(i8(codec) for codec in (ZSTD, LZ4, GZIP, SNAPPY))
 
 
-@handles(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS)
+@handles(
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+    answer_with(
+        GetTelemetrySubscriptionsResponse,
+        client_instance_id=None,
+        subscription_id=i32(0),
+        push_interval=i32Timedelta.parse(timedelta()),
+        telemetry_max_bytes=i32(0),
+        delta_temporality=False,
+    ),
+)
 def get_telemetry_subscriptions(
     broker: Broker, context: RequestContext, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:
     telemetry = broker.telemetry
-    try:
-        instance = telemetry.subscribe(request.client_instance_id, context.client_address, context.client_id)
-    except KafkaError as error:
-        return GetTelemetrySubscriptionsResponse(
-            throttle_time=NOT_THROTTLED,
-            error_code=error.code,
-            client_instance_id=None,
-            subscription_id=i32(0),
-            push_interval=i32Timedelta.parse(timedelta()),
-            telemetry_max_bytes=i32(0),
-            delta_temporality=False,
-        )
+    instance = telemetry.subscribe(request.client_instance_id, context.session)
     return GetTelemetrySubscriptionsResponse(
-        throttle_time=NOT_THROTTLED,
+        throttle_time=context.session.throttle_time,
         error_code=ErrorCode.none,
         client_instance_id=instance.id,
         subscription_id=i32(instance.subscription_id),
@@ -64,16 +63,16 @@ def get_telemetry_subscriptions(
     )
 
 
-@handles(ApiKey.PUSH_TELEMETRY)
+@handles(ApiKey.PUSH_TELEMETRY, answer_with(PushTelemetryResponse))
 async def push_telemetry(
     broker: Broker, context: RequestContext, request: PushTelemetryRequest
 ) -> PushTelemetryResponse:
     error = ErrorCode.none
+    session = context.session
     try:
         instance = broker.telemetry.check_push(
             request.client_instance_id,
-            context.client_address,
-            context.client_id,
+            session,
             subscription_id=request.subscription_id,
             is_terminating=request.terminating,
             codec=request.compression_type,
@@ -83,19 +82,17 @@ async def push_telemetry(
             names = await broker.runtime.offload.run(_names, request.compression_type, request.metrics)
             log.info(
                 "client %r at %s, instance %s, pushed %d bytes with %d metrics%s",
-                context.client_id,
-                context.client_address,
+                session.client_id,
+                session.address,
                 uuid_text(instance.id),
                 len(request.metrics),
                 len(names),
                 _listed(names),
             )
-    except KafkaError as raised:
-        error = raised.code
     except (CorruptRecords, MalformedMetrics) as raised:
-        log.debug("client %r at %s pushed no metrics: %s", context.client_id, context.client_address, raised)
+        log.debug("client %r at %s pushed no metrics: %s", session.client_id, session.address, raised)
         error = ErrorCode.invalid_record
-    return PushTelemetryResponse(throttle_time=NOT_THROTTLED, error_code=error)
+    return PushTelemetryResponse(throttle_time=session.throttle_time, error_code=error)
 
 
 def _names(codec: int, pushed: bytes) -> list[str]:

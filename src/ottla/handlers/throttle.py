@@ -1,4 +1,4 @@
-"""The throttle time every response carries. Quotas do not exist yet, so nobody has to wait."""
+"""The throttle time of who does not have to wait. What a response carries comes from its `session`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,6 @@ from ottla.handlers.authorized import TOPIC_OPERATIONS
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.nodes import Node, nodes_on
 from ottla.handlers.registry import handles
-from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.image import PartitionImage, TopicImage
 from ottla.metadata.internal_topics import INTERNAL_TOPICS
 from ottla.runtime.turns import in_turns
@@ -36,16 +35,18 @@ NO_LEADER = -1
 async def describe_topic_partitions(
     broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    image = broker.controller.image
+    image = broker.metadata.image
     cursor = request.cursor
     asked = {topic.name for topic in request.topics}
     if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
         refused = [_failed_topic(name, ErrorCode.invalid_request) async for name in in_turns(sorted(asked))]
-        return DescribeTopicPartitionsResponse(throttle_time=NOT_THROTTLED, topics=tuple(refused))
+        return DescribeTopicPartitionsResponse(
+            throttle_time=context.session.throttle_time, topics=tuple(refused)
+        )
     first_topic, first_partition = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
     limit = broker.config.integer("max.request.partition.size.limit")
     left = max(min(limit, request.response_partition_limit), 1)
-    nodes = nodes_on(image, context.listener)
+    nodes = nodes_on(image, context.session.listener)
     topics = []
     next_cursor = None
     async for name in in_turns(sorted(name for name in asked or image.topics if name >= first_topic)):
@@ -66,7 +67,7 @@ async def describe_topic_partitions(
             break
         left -= max(end - start, 0)
     return DescribeTopicPartitionsResponse(
-        throttle_time=NOT_THROTTLED, topics=tuple(topics), next_cursor=next_cursor
+        throttle_time=context.session.throttle_time, topics=tuple(topics), next_cursor=next_cursor
     )
 
 

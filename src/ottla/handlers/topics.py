@@ -36,7 +36,6 @@ from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.deadline import within
 from ottla.handlers.outcome import error_code, error_message
 from ottla.handlers.registry import handles
-from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.internal_topics import INTERNAL_TOPICS
 from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
@@ -69,7 +68,7 @@ async def create_topics(
     except KafkaError as error:
         outcomes = [TopicOutcome(topic.name, error=error) for topic in topics]
     created = [_created(broker, outcome) async for outcome in in_turns(outcomes)]
-    return CreateTopicsResponse(throttle_time=NOT_THROTTLED, topics=tuple(created))
+    return CreateTopicsResponse(throttle_time=context.session.throttle_time, topics=tuple(created))
 
 
 async def _wait_made(broker: Broker, limit: datetime.timedelta, outcomes: Sequence[TopicOutcome]) -> None:
@@ -130,7 +129,7 @@ async def delete_topics(
         )
         async for outcome in in_turns(outcomes)
     ]
-    return DeleteTopicsResponse(throttle_time=NOT_THROTTLED, responses=tuple(responses))
+    return DeleteTopicsResponse(throttle_time=context.session.throttle_time, responses=tuple(responses))
 
 
 def _tell_of_internal_topics(context: RequestContext, outcomes: list[TopicOutcome]) -> None:
@@ -140,8 +139,8 @@ def _tell_of_internal_topics(context: RequestContext, outcomes: list[TopicOutcom
             log.warning(
                 "internal topic %s was deleted by client %s at %s",
                 outcome.name,
-                context.client_id or "(without an id)",
-                context.client_address,
+                context.session.client_id or "(without an id)",
+                context.session.address,
             )
 
 
@@ -181,4 +180,4 @@ async def create_partitions(
         )
         async for outcome in in_turns(outcomes)
     ]
-    return CreatePartitionsResponse(throttle_time=NOT_THROTTLED, results=tuple(results))
+    return CreatePartitionsResponse(throttle_time=context.session.throttle_time, results=tuple(results))

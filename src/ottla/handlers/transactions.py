@@ -40,21 +40,20 @@ from kio.schema.list_transactions.v2.response import TransactionState as ListedS
 from kio.schema.types import ProducerId, TopicName, TransactionalId
 from kio.static.primitive import TZAware, i16, i32, i32Timedelta
 
-from ottla.coordinator.transactions.commands import ProducerIdentity
 from ottla.coordinator.transactions.transaction import BUMPS_EPOCH
 from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.refusal import answer_with, fenced_before
 from ottla.handlers.registry import handles
-from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.log.types import TopicPartition
 from ottla.metadata.internal_topics import INTERNAL_TOPICS
+from ottla.records.producer import NOBODY
 from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
-_FIRST_KNOWING_FENCED = 2
+_told = fenced_before(2)
 _FIRST_FROM_BROKERS = 4
 _FIRST_BUMPING_EPOCH = 5
-_NOBODY = ProducerIdentity(-1, -1)
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -64,7 +63,7 @@ class AddPartitionsToTxnResponse:
 
     results_by_transaction: tuple[AddPartitionsToTxnResult, ...]
     results_by_topic_v3_and_below: tuple[AddPartitionsToTxnTopicResult, ...]
-    throttle_time: i32Timedelta = NOT_THROTTLED
+    throttle_time: i32Timedelta
     error_code: ErrorCode = ErrorCode.none
 
 
@@ -76,7 +75,9 @@ async def add_partitions_to_txn(
         [await _add(broker, context, transaction) async for transaction in in_turns(request.transactions)]
     )
     return AddPartitionsToTxnResponse(
-        results, results[0].topic_results if context.version < _FIRST_FROM_BROKERS else ()
+        results,
+        results[0].topic_results if context.version < _FIRST_FROM_BROKERS else (),
+        context.session.throttle_time,
     )
 
 
@@ -137,45 +138,39 @@ async def _refused(
     return refused
 
 
-@handles(ApiKey.ADD_OFFSETS_TO_TXN)
+@handles(ApiKey.ADD_OFFSETS_TO_TXN, answer_with(AddOffsetsToTxnResponse, told=_told))
 async def add_offsets_to_txn(
     broker: Broker, context: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
-    code = ErrorCode.none
-    try:
-        await broker.transactions.add_offsets(
-            request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
-        )
-    except KafkaError as error:
-        code = _told(error, context)
-    return AddOffsetsToTxnResponse(throttle_time=NOT_THROTTLED, error_code=code)
+    await broker.transactions.add_offsets(
+        request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
+    )
+    return AddOffsetsToTxnResponse(throttle_time=context.session.throttle_time, error_code=ErrorCode.none)
 
 
-@handles(ApiKey.END_TXN)
+@handles(
+    ApiKey.END_TXN,
+    answer_with(
+        EndTxnResponse,
+        told=_told,
+        producer_id=ProducerId(NOBODY.id),
+        producer_epoch=i16(NOBODY.epoch),
+    ),
+)
 async def end_txn(broker: Broker, context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
-    code, identity = ErrorCode.none, _NOBODY
-    try:
-        identity = await broker.transactions.end(
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            committed=request.committed,
-            client_version=BUMPS_EPOCH if context.version >= _FIRST_BUMPING_EPOCH else 0,
-        )
-    except KafkaError as error:
-        code = _told(error, context)
+    identity = await broker.transactions.end(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        committed=request.committed,
+        client_version=BUMPS_EPOCH if context.version >= _FIRST_BUMPING_EPOCH else 0,
+    )
     return EndTxnResponse(
-        throttle_time=NOT_THROTTLED,
-        error_code=code,
-        producer_id=ProducerId(identity.producer_id),
+        throttle_time=context.session.throttle_time,
+        error_code=ErrorCode.none,
+        producer_id=ProducerId(identity.id),
         producer_epoch=i16(identity.epoch),
     )
-
-
-def _told(error: KafkaError, context: RequestContext) -> ErrorCode:
-    if error.code is ErrorCode.producer_fenced and context.version < _FIRST_KNOWING_FENCED:
-        return ErrorCode.invalid_producer_epoch
-    return error.code
 
 
 @handles(ApiKey.DESCRIBE_TRANSACTIONS)
@@ -183,7 +178,7 @@ async def describe_transactions(
     broker: Broker, context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
-        throttle_time=NOT_THROTTLED,
+        throttle_time=context.session.throttle_time,
         transaction_states=tuple(
             [await _describe(broker, name) async for name in in_turns(request.transactional_ids)]
         ),
@@ -228,26 +223,21 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> Iterable[TopicData]:
         yield TopicData(topic=TopicName(topic), partitions=tuple(i32(tp.partition) for tp in group))
 
 
-@handles(ApiKey.LIST_TRANSACTIONS)
+@handles(
+    ApiKey.LIST_TRANSACTIONS,
+    answer_with(ListTransactionsResponse, unknown_state_filters=(), transaction_states=()),
+)
 async def list_transactions(
     broker: Broker, context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
-    try:
-        listed, unknown = await broker.transactions.list(
-            request.state_filters,
-            request.producer_id_filters,
-            request.duration_filter,
-            request.transactional_id_pattern,
-        )
-    except KafkaError as error:
-        return ListTransactionsResponse(
-            throttle_time=NOT_THROTTLED,
-            error_code=error.code,
-            unknown_state_filters=(),
-            transaction_states=(),
-        )
+    listed, unknown = await broker.transactions.list(
+        request.state_filters,
+        request.producer_id_filters,
+        request.duration_filter,
+        request.transactional_id_pattern,
+    )
     return ListTransactionsResponse(
-        throttle_time=NOT_THROTTLED,
+        throttle_time=context.session.throttle_time,
         error_code=ErrorCode.none,
         unknown_state_filters=tuple(unknown),
         transaction_states=tuple(

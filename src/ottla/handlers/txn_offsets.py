@@ -19,14 +19,13 @@ from kio.schema.txn_offset_commit.v5.response import (
     TxnOffsetCommitResponseTopic,
 )
 
-from ottla.coordinator.commands import CommitRequest, PartitionCommit, TopicCommit
-from ottla.coordinator.shard_log import Producer
+from ottla.coordinator.groups.commands import CommitRequest, PartitionCommit, TopicCommit
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
-from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.log.types import TopicPartition
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.internal_topics import OFFSETS_TOPIC
+from ottla.records.producer import ProducerIdentity
 from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -44,7 +43,7 @@ async def txn_offset_commit(
     broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
     codes: Codes = {}
-    commits = await _commits(request, broker.controller.image, codes)
+    commits = await _commits(request, broker.metadata.image, codes)
     if commits:
         try:
             results = await _commit(broker, context.version, request, commits)
@@ -54,7 +53,7 @@ async def txn_offset_commit(
             for item, code in zip(topic.partitions, row, strict=True):
                 codes[topic.name, item.partition] = _told(code, context.version)
     topics = [await _answer(topic, codes) async for topic in in_turns(request.topics)]
-    return TxnOffsetCommitResponse(throttle_time=NOT_THROTTLED, topics=tuple(topics))
+    return TxnOffsetCommitResponse(throttle_time=context.session.throttle_time, topics=tuple(topics))
 
 
 async def _commits(request: TxnOffsetCommitRequest, image: MetadataImage, codes: Codes) -> list[TopicCommit]:
@@ -93,7 +92,7 @@ async def _commit(
     async def trust(index: int) -> ErrorCode:
         return ErrorCode.none
 
-    producer = Producer(request.producer_id, request.producer_epoch)
+    producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     return await broker.groups.commit_transactional(
         CommitRequest(
             request.group_id,

@@ -8,9 +8,13 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
+from ottla.handlers.registry import REGISTRY, Apis
 from ottla.handlers.reply import PendingReply
+from ottla.handlers.session import Session
 from ottla.runtime.disk import ReadableBuffer
+from ottla.runtime.turns import call_in_turn
 from ottla.server.dispatch import add_header
+from ottla.server.long_answers import UNCOUNTED_BYTES_MAX
 from ottla.wire.frame import FrameReader, MalformedFrame
 
 if TYPE_CHECKING:
@@ -19,10 +23,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Reading from a connection stops while so many of its replies wait for their turn, or so many bytes of them,
-# or while the client has left so many bytes unread.
+# or while the client has left so many bytes unread. There may be thousands of connections.
 PENDING_REPLIES_MAX = 128
-PENDING_REPLY_BYTES_MAX = 16 * 1024 * 1024
-WRITE_BUFFER_BYTES_MAX = 16 * 1024 * 1024
+PENDING_REPLY_BYTES_MAX = 256 * 1024
+# Less would make consumers, who leave megabytes unread for a moment, wait for their next records.
+WRITE_BUFFER_BYTES_MAX = 1024 * 1024
 # Replies are handed over together, so that a small one costs no system call, but not more than this at once:
 # what is not handed over is not known to the limit above.
 WRITE_BYTES_MAX = 1024 * 1024
@@ -37,52 +42,62 @@ FinishedReply = tuple[list[ReadableBuffer], int]
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
+        "_apis",
         "_blocked",
         "_dispatch",
         "_draining",
         "_flush_due",
+        "_in_line",
+        "_left_bytes",
         "_limits",
         "_listener",
+        "_long_answers",
         "_out",
         "_pending",
         "_pending_bytes",
         "_processing",
         "_reader",
+        "_running",
         "_transport",
+        "_unread_bytes",
         "_wanted_bytes",
         "_write_paused",
         "active",
-        "address",
-        "host",
         "quiet_ticks",
+        "session",
     )
 
-    def __init__(self, limits: ConnectionLimits, listener: str) -> None:
+    def __init__(self, limits: ConnectionLimits, listener: str, apis: Apis = REGISTRY) -> None:
         self._limits = limits
         self._listener = listener
+        self._apis = apis
         self._dispatch = limits.dispatcher.dispatch
+        self._long_answers = limits.dispatcher.long_answers
         self._reader = FrameReader(limits.scratch, limits.request_bytes, limits.request_bytes_max)
         self._out: list[ReadableBuffer] = []
         self._pending: deque[PendingReply | FinishedReply] = deque()
         self._pending_bytes = 0
         self._wanted_bytes = 0
+        self._running: PendingReply | None = None
+        """A request that is answered alone."""
+        self._unread_bytes = 0
+        """Of long answers, which the client has not read yet."""
+        self._left_bytes = 0
         self._blocked = False
         self._draining = False
         self._flush_due = False
+        self._in_line = False
         self._processing = False
         self._write_paused = False
         self.active = True
         self.quiet_ticks = 0
-        self.address = "?"
-        self.host = "?"
 
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername") or ("?", 0)
-        self.host = str(peer[0])
-        self.address = f"{peer[0]}:{peer[1]}"
+        self.session = Session(self._listener, str(peer[0]), peer[1], self._apis)
         if not self._limits.admit(self):
             self._transport.abort()
             return
@@ -95,10 +110,13 @@ class Connection(asyncio.BufferedProtocol):
         # First, or memory that this one gives back would be granted to it.
         self._limits.request_bytes.leave(self._memory_granted)
         self._reader.close()
+        self._let_go_of_long_answers()
         pending, self._pending = self._pending, deque()
         for reply in pending:
             if isinstance(reply, PendingReply):
                 reply.cancel()
+        if self.session.on_closed is not None:
+            self.session.on_closed()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.target()
@@ -114,6 +132,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        self._let_go_of_long_answers()
         self._unblock()
 
     # Requests
@@ -140,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
                         turn_ends = now + TURN_SECONDS_MAX
                     elif now > turn_ends:
                         self._let_others_go_first()
-                correlation_id, flexible, body = self._dispatch(frame, self.address, self._listener)
+                correlation_id, flexible, body = self._dispatch(frame, self.session)
                 if body is None:
                     continue
                 if type(body) is list:
@@ -158,32 +177,39 @@ class Connection(asyncio.BufferedProtocol):
                 else:
                     reply = cast(PendingReply, body)
                     reply.bind(correlation_id, flexible, self._reply_ready)
-                    pending.append(reply)
-                    self._block_if_too_much_is_pending()
+                    self._wait_for(reply)
             if out:
                 self._flush()
             self._make_room()
         except (MalformedFrame, struct.error, IndexError, UnicodeDecodeError) as error:
             self._close_malformed(error)
         except Exception:
-            log.exception("closing connection from %s: its request failed", self.address)
+            log.exception("closing connection from %s: its request failed", self.session.address)
             self._transport.abort()
         finally:
             self._processing = False
 
+    def _wait_for(self, reply: PendingReply) -> None:
+        self._pending.append(reply)
+        if reply.is_alone:
+            self._running = reply
+            self._block()
+        else:
+            self._block_if_too_much_is_pending()
+
     def _make_room(self) -> None:
         """For the rest of a frame that has not come whole; if there is none, the client waits."""
         reader = self._reader
-        needed = reader.settle()
+        needed = reader.make_room()
         # Memory that others only keep for later comes before letting this client wait.
         if needed and self._limits.reclaim():
-            needed = reader.settle()
+            needed = reader.make_room()
         if not needed:
             return
         if not self._limits.may_wait_for_memory:
             log.warning(
                 "closing connection from %s: queued.max.request.bytes is taken, and too many wait for it",
-                self.address,
+                self.session.address,
             )
             self._transport.abort()
             return
@@ -196,13 +222,15 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._reader.accept(granted)
         except (OSError, MemoryError) as error:
-            log.error("closing connection from %s: no memory for %d bytes: %s", self.address, granted, error)
+            log.error(
+                "closing connection from %s: no memory for %d bytes: %s", self.session.address, granted, error
+            )
             self._transport.abort()
             return
         self._unblock()
 
     def _close_malformed(self, error: Exception) -> None:
-        log.warning("closing connection from %s: %s", self.address, error)
+        log.warning("closing connection from %s: %s", self.session.address, error)
         if self._out:
             self._flush()
         self._transport.close()
@@ -219,7 +247,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _let_others_go_first(self) -> None:
         self._block()
-        asyncio.get_running_loop().call_soon(self._unblock)
+        if not self._in_line:
+            self._in_line = True
+            call_in_turn(self._have_turn)
+
+    def _have_turn(self) -> None:
+        self._in_line = False
+        self._unblock()
 
     def _unblock(self) -> None:
         if (
@@ -228,6 +262,8 @@ class Connection(asyncio.BufferedProtocol):
             and not self._draining
             and not self._write_paused
             and not self._wanted_bytes
+            and self._running is None
+            and not self._in_line
             and not self._transport.is_closing()
             and len(self._pending) < PENDING_REPLIES_MAX
             and self._pending_bytes < PENDING_REPLY_BYTES_MAX
@@ -242,11 +278,14 @@ class Connection(asyncio.BufferedProtocol):
         """A waiting reply is complete: send it, and those behind it, if it is their turn."""
         pending = self._pending
         head = pending[0]
+        if reply.body is not None and (head is not reply or reply.is_alone):
+            reply.size = add_header(reply.correlation_id, reply.flexible, reply.body)
+            self._pending_bytes += reply.size
+            if reply.is_alone and reply.size > UNCOUNTED_BYTES_MAX:
+                self._unread_bytes += reply.size
+                self._long_answers.made(reply.size)
         if head is not reply:
-            if reply.body is not None:
-                reply.size = add_header(reply.correlation_id, reply.flexible, reply.body)
-                self._pending_bytes += reply.size
-                self._block_if_too_much_is_pending()
+            self._block_if_too_much_is_pending()
             return
         out = self._out
         while pending:
@@ -257,7 +296,9 @@ class Connection(asyncio.BufferedProtocol):
                     return
                 if first.error is not None:
                     log.error(
-                        "closing connection from %s: a request failed", self.address, exc_info=first.error
+                        "closing connection from %s: a request failed",
+                        self.session.address,
+                        exc_info=first.error,
                     )
                     self._transport.abort()
                     return
@@ -268,6 +309,11 @@ class Connection(asyncio.BufferedProtocol):
                 else:
                     add_header(first.correlation_id, first.flexible, first.body)
                 out += first.body
+                if first is self._running:
+                    self._running = None
+                    if self._reader.has_more:
+                        # It asks without waiting for answers. It may, but others go first.
+                        self._let_others_go_first()
             else:
                 out += first[0]
                 self._pending_bytes -= first[1]
@@ -297,6 +343,13 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.writelines(out)
         out.clear()
+        if self._unread_bytes and not self._write_paused:
+            self._let_go_of_long_answers()
+
+    def _let_go_of_long_answers(self) -> None:
+        size, self._unread_bytes = self._unread_bytes, 0
+        if size:
+            self._long_answers.sent(size)
 
     # The listener's side
 
@@ -306,9 +359,23 @@ class Connection(asyncio.BufferedProtocol):
         return bool(self._pending) or self._wanted_bytes > 0
 
     @property
-    def holds_unfinished_request(self) -> bool:
-        """Others may wait for the memory that is taken by a request of which the rest does not come."""
-        return not self._blocked and self._reader.holds_unfinished
+    def unfinished_bytes(self) -> int:
+        """Of a request of which the rest does not come. Others may wait for the memory that it takes."""
+        return 0 if self._blocked else self._reader.unfinished_bytes
+
+    @property
+    def holds_request_bytes(self) -> bool:
+        return self._reader.holds_unfinished
+
+    @property
+    def holds_long_answer(self) -> bool:
+        return self._unread_bytes > 0
+
+    def has_read_nothing(self) -> bool:
+        """Of much that waits for it, since this was asked before."""
+        left = self._transport.get_write_buffer_size() if self._write_paused else 0
+        before, self._left_bytes = self._left_bytes, left
+        return left > 0 and left == before
 
     def release_buffer(self) -> None:
         self._reader.release()

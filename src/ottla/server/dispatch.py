@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from dataclasses import fields, is_dataclass
+from functools import cache, partial
+from typing import Any, cast
 
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import REGISTRY, Api
 from ottla.handlers.reply import PendingReply
+from ottla.handlers.session import Session
 from ottla.runtime.disk import ReadableBuffer
-from ottla.runtime.tasks import TaskScope
+from ottla.runtime.tasks import ByteBudget, TaskScope
+from ottla.runtime.turns import take_turn
+from ottla.server.long_answers import LongAnswers
 from ottla.wire.api import ApiKey
+from ottla.wire.errors import NotController, UnsupportedVersion
 from ottla.wire.frame import MalformedFrame
 from ottla.wire.messages import Codec, SerialError, codec
-from ottla.wire.primitives import read_nullable_string, skip_tags
+from ottla.wire.primitives import skip_tags
 
 DECODED_AT_ONCE_BYTES_MAX = 64 * 1024
-_PRODUCE = ApiKey.PRODUCE.value
+WRITTEN_AT_ONCE_ITEMS_MAX = 1000
+BEGINNING_SECONDS_MAX = 0.005
 _HEADER = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
 _REPLY_HEADER = struct.Struct(">ii")
 _REPLY_HEADER_FLEXIBLE = struct.Struct(">iiB")
@@ -39,19 +46,38 @@ def add_header(correlation_id: int, flexible: bool, body: list[ReadableBuffer]) 
     return size
 
 
+class _Copy:
+    """Of a request whose buffer is about to be reused; counted while it is there."""
+
+    def __init__(self, frame: memoryview, budget: ByteBudget) -> None:
+        self.frame = bytes(frame)
+        self._budget = budget
+        budget.take(len(frame))
+
+    def drop(self) -> None:
+        frame, self.frame = self.frame, b""
+        if frame:
+            self._budget.release(len(frame))
+
+
 class Dispatcher:
     """One per node. `tasks` owns the handlers that wait."""
 
-    def __init__(self, broker: Broker, tasks: TaskScope) -> None:
+    def __init__(
+        self, broker: Broker, tasks: TaskScope, long_answers: LongAnswers, request_bytes: ByteBudget
+    ) -> None:
         self._broker = broker
         self._tasks = tasks
+        self.long_answers = long_answers
+        self.request_bytes = request_bytes
+        self._beginning_until: float | None = None
 
     def dispatch(
-        self, frame: memoryview, client_address: str, listener: str
+        self, frame: memoryview, session: Session
     ) -> tuple[int, bool, list[ReadableBuffer] | PendingReply | None]:
         """(correlation id, flexible reply header, body). MalformedFrame means: close the connection."""
         key, version, correlation_id, client_id_length = _HEADER.unpack_from(frame)
-        api = REGISTRY.get(key)
+        api = session.apis.get(key)
         if api is None:
             raise MalformedFrame(f"it asks for API {_api_name(key)}, which this broker does not have")
         if not api.min_version <= version <= api.max_version:
@@ -65,70 +91,117 @@ class Dispatcher:
             )
         handler = api.handler or api.load()
         if api.is_hot:
-            at = 10 + client_id_length if client_id_length > 0 else 10
+            if client_id_length == session.client_id_length:
+                at = 10 + client_id_length if client_id_length > 0 else 10
+            else:
+                at = session.see_client_id(frame, client_id_length)
             flexible = version >= api.first_flexible
             if flexible:
                 at = skip_tags(frame, at)
-            if key == _PRODUCE:
-                # What is asked of records may depend on where they come in.
-                return correlation_id, flexible, handler(self._broker, version, frame, at, listener)
-            return correlation_id, flexible, handler(self._broker, version, frame, at)
-        return self._dispatch_decoded(api, version, correlation_id, frame, client_address, listener)
+            return correlation_id, flexible, handler(self._broker, session, version, frame, at)
+        at = session.see_client_id(frame, client_id_length)
+        return self._dispatch_decoded(api, RequestContext(session, version, correlation_id), frame, at)
 
-    def disconnected(self, client_address: str) -> None:
+    def disconnected(self, session: Session) -> None:
         """What is known of a client only while it is connected."""
-        self._broker.telemetry.forget(client_address)
+        self._broker.telemetry.forget(session.address)
 
     def _dispatch_decoded(
-        self,
-        api: Api,
-        version: int,
-        correlation_id: int,
-        frame: memoryview,
-        client_address: str,
-        listener: str,
+        self, api: Api, context: RequestContext, frame: memoryview, at: int
     ) -> tuple[int, bool, list[ReadableBuffer] | PendingReply | None]:
-        client_id, at = read_nullable_string(frame, 8)
-        message = codec(api.key, version)
+        correlation_id = context.correlation_id
+        message = codec(api.key, context.version)
         if message.flexible:
             at = skip_tags(frame, at)
-        context = RequestContext(version, correlation_id, client_id, client_address, listener)
         flexible = message.response_header_flexible
         handler = api.load()
         if len(frame) > DECODED_AT_ONCE_BYTES_MAX:
-            # The buffer of the request is about to be reused.
-            kept = memoryview(bytes(frame))
+            kept = _Copy(frame, self.request_bytes)
             return correlation_id, flexible, self._answer_large(api, message, context, kept, at)
         request = _decoded(api, message, context, frame, at)
-        result = handler(self._broker, context, request)
+        if api.is_forwarded and self._is_answered_elsewhere(api, context, request):
+            answer = self._forward(api, message, context, bytes(frame), request)
+            return correlation_id, flexible, self._later(answer, api, context)
         if not api.is_async:
-            return correlation_id, flexible, [message.write(result)]
-        return correlation_id, flexible, self._later(_written(message, result), api, context)
+            return correlation_id, flexible, [message.write(handler(self._broker, context, request))]
+        answer = self._answer(message, partial(handler, self._broker, context, request))
+        return correlation_id, flexible, self._later(answer, api, context)
 
     def _answer_large(
-        self, api: Api, message: Codec, context: RequestContext, frame: memoryview, at: int
+        self, api: Api, message: Codec, context: RequestContext, kept: _Copy, at: int
     ) -> PendingReply:
         """Thousands of items are read and written in a thread, which takes turns with the event loop."""
         offload = self._broker.runtime.offload
 
-        async def answer(frame: memoryview) -> list[ReadableBuffer]:
-            request = await offload.run(_decoded, api, message, context, frame, at)
+        async def answer() -> list[ReadableBuffer]:
+            request = await offload.run(_decoded, api, message, context, memoryview(kept.frame), at)
+            if api.is_forwarded and self._is_answered_elsewhere(api, context, request):
+                return await self._forward(api, message, context, kept.frame, request)
             # An answer may be long in coming: what was asked is kept once, not twice.
-            del frame
+            kept.drop()
             result = api.load()(self._broker, context, request)
             if api.is_async:
                 result = await result
             return [await offload.run(message.write, result)]
 
-        return self._later(answer(frame), api, context)
+        return self._later(answer(), api, context, kept)
+
+    async def _begin(self) -> None:
+        """Hundreds may ask at the same moment: in one round of the loop only so many begin to be answered."""
+        monotonic = self._broker.runtime.clock.monotonic
+        if self._beginning_until is None:
+            self._beginning_until = monotonic() + BEGINNING_SECONDS_MAX
+            asyncio.get_running_loop().call_soon(self._end_round)
+        elif monotonic() > self._beginning_until:
+            await take_turn(is_newcomer=True)
+
+    def _end_round(self) -> None:
+        self._beginning_until = None
+
+    async def _answer(self, message: Codec, handler: Callable[[], Awaitable[Any]]) -> list[ReadableBuffer]:
+        await self._begin()
+        result = await handler()
+        if _items(result, WRITTEN_AT_ONCE_ITEMS_MAX) < WRITTEN_AT_ONCE_ITEMS_MAX:
+            return [message.write(result)]
+        return [await self._broker.runtime.offload.run(message.write, result)]
+
+    def _is_answered_elsewhere(self, api: Api, context: RequestContext, request: Any) -> bool:
+        broker = self._broker
+        if broker.forwarding is None or broker.controller.is_active:
+            return False
+        # Whoever asks on a controller's listener looks for the active one, and is told that this is not it.
+        return context.session.apis is REGISTRY and not (api.stays is not None and api.stays(request))
+
+    async def _forward(
+        self, api: Api, message: Codec, context: RequestContext, frame: bytes, request: Any
+    ) -> list[ReadableBuffer]:
+        session, forwarding = context.session, self._broker.forwarding
+        assert forwarding is not None
+        try:
+            flexible = message.response_header_flexible
+            return [await forwarding.forward(frame, session.principal, session.host, flexible)]
+        except (NotController, UnsupportedVersion):
+            # This node's handler says so in the way of its API.
+            result = api.load()(self._broker, context, request)
+            return [message.write(await result if api.is_async else result)]
 
     def _later(
-        self, answer: Coroutine[Any, Any, list[ReadableBuffer]], api: Api, context: RequestContext
+        self,
+        answer: Coroutine[Any, Any, list[ReadableBuffer]],
+        api: Api,
+        context: RequestContext,
+        kept: _Copy | None = None,
     ) -> PendingReply:
-        task = self._tasks.spawn(answer, f"{api.key.name} {context.client_address}")
-        reply = PendingReply(task.cancel)
+        if api.looks_up:
+            answer = self.long_answers.bounded(answer)
+        task = self._tasks.spawn(answer, f"{api.key.name} {context.session.address}")
+        # As in Apache Kafka, whose clients expect nothing else: otherwise each of thousands of clients could
+        # have a hundred such requests under way.
+        reply = PendingReply(task.cancel, is_alone=True)
 
         def finished(done: asyncio.Task[Any]) -> None:
+            if kept is not None:
+                kept.drop()
             if done.cancelled():
                 return
             if (error := done.exception()) is not None:
@@ -140,6 +213,28 @@ class Dispatcher:
         return reply
 
 
+@cache
+def _lists(entity_type: Hashable) -> tuple[str, ...]:
+    """The names of its fields that are lists."""
+    return tuple(field.name for field in fields(cast(Any, entity_type)) if "tuple[" in str(field.type))
+
+
+def _items(entity: Any, enough: int) -> int:
+    """How many things are in lists of this one, and in lists of those; counted no further than `enough`."""
+    found = 0
+    for name in _lists(cast(Hashable, type(entity))):
+        items = getattr(entity, name, None) or ()
+        found += len(items)
+        if found >= enough:
+            break
+        if items and is_dataclass(items[0]) and _lists(cast(Hashable, type(items[0]))):
+            for item in items:
+                found += _items(item, enough - found)
+                if found >= enough:
+                    return found
+    return found
+
+
 def _decoded(api: Api, message: Codec, context: RequestContext, frame: memoryview, at: int) -> Any:
     try:
         return message.read(frame, at)
@@ -147,10 +242,6 @@ def _decoded(api: Api, message: Codec, context: RequestContext, frame: memoryvie
         raise MalformedFrame(
             f"its {api.key.name} version {context.version} cannot be decoded: {error}"
         ) from error
-
-
-async def _written(message: Codec, result: Awaitable[Any]) -> list[ReadableBuffer]:
-    return [message.write(await result)]
 
 
 def _api_name(key: int) -> str:

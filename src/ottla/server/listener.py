@@ -10,20 +10,29 @@ from collections import Counter
 
 from ottla.config import BrokerConfig, Endpoint
 from ottla.config.listeners import parse_connection_overrides
+from ottla.handlers.context import Broker
+from ottla.handlers.registry import REGISTRY, Apis
 from ottla.runtime import Runtime
 from ottla.runtime.net import Listener
-from ottla.runtime.tasks import ByteBudget
+from ottla.runtime.tasks import ByteBudget, TaskScope
 from ottla.server.admission import DescriptorQuota, RefusalLog
 from ottla.server.connection import Connection
 from ottla.server.dispatch import Dispatcher
+from ottla.server.long_answers import LongAnswers
 from ottla.wire.frame import SCRATCH_BYTES
 
 log = logging.getLogger(__name__)
 
 UNLIMITED_BYTES = 1 << 62
+UNREAD_ANSWERS_SHARE = 4
+"""Of the memory for requests, a part of this size is for long answers that clients have not read yet."""
 MEMORY_WAITERS_MIN = 128
 TICK_SECONDS = 10.0
-"""Who sends nothing for so long, in the middle of a request, gives way if others wait for memory."""
+ORDINARY_REQUEST_BYTES_MAX = 1024 * 1024
+# While others wait for memory: who sends less than so much of its request in so many looks gives way.
+LOOK_SECONDS = 1.0
+LOOKS_MAX = 3
+PROGRESS_BYTES_MIN = 64 * 1024
 
 
 class ConnectionLimits:
@@ -34,8 +43,7 @@ class ConnectionLimits:
         self.monotonic = runtime.clock.monotonic
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.request_bytes_max = config.integer("socket.request.max.bytes")
-        queued_bytes = config.integer("queued.max.request.bytes")
-        self.request_bytes = ByteBudget(queued_bytes if queued_bytes >= 0 else UNLIMITED_BYTES)
+        self.request_bytes = dispatcher.request_bytes
         self.connections: dict[Connection, None] = {}
         self.admitted = 0
         self.refused = 0
@@ -56,14 +64,14 @@ class ConnectionLimits:
         )
 
     def admit(self, connection: Connection) -> bool:
-        refusal = self._refusal(connection.host)
+        refusal = self._refusal(connection.session.host)
         if refusal is not None:
             self.refused += 1
-            self._refusals.report(connection.address, *refusal)
+            self._refusals.report(connection.session.address, *refusal)
             return False
         self.admitted += 1
         self.connections[connection] = None
-        self._per_host[connection.host] += 1
+        self._per_host[connection.session.host] += 1
         return True
 
     def _refusal(self, host: str) -> tuple[str, str] | None:
@@ -104,26 +112,34 @@ class ConnectionLimits:
     def forget(self, connection: Connection) -> None:
         if connection in self.connections:
             del self.connections[connection]
-            self.dispatcher.disconnected(connection.address)
+            self.dispatcher.disconnected(connection.session)
             if not self.connections:
                 self.emptied.set()
-            self._per_host[connection.host] -= 1
-            if not self._per_host[connection.host]:
-                del self._per_host[connection.host]
+            self._per_host[connection.session.host] -= 1
+            if not self._per_host[connection.session.host]:
+                del self._per_host[connection.session.host]
 
 
 class Server:
-    def __init__(self, runtime: Runtime, config: BrokerConfig, dispatcher: Dispatcher) -> None:
+    def __init__(self, runtime: Runtime, config: BrokerConfig, broker: Broker, tasks: TaskScope) -> None:
+        queued_bytes = config.integer("queued.max.request.bytes")
+        bytes_max = queued_bytes if queued_bytes >= 0 else UNLIMITED_BYTES
+        dispatcher = Dispatcher(
+            broker,
+            tasks,
+            LongAnswers(bytes_max // UNREAD_ANSWERS_SHARE),
+            ByteBudget(bytes_max, ORDINARY_REQUEST_BYTES_MAX),
+        )
         self._runtime = runtime
         self._idle_ms = config.integer("connections.max.idle.ms")
         self.limits = ConnectionLimits(runtime, config, dispatcher)
         self._listeners: list[Listener] = []
 
-    async def bind(self, endpoint: Endpoint) -> Endpoint:
+    async def bind(self, endpoint: Endpoint, apis: Apis = REGISTRY) -> Endpoint:
         """Take the address, so that the port is known; connections wait until `serve`."""
         name = endpoint.listener
         listener = await self._runtime.net.listen(
-            lambda: Connection(self.limits, name), endpoint.host, endpoint.port
+            lambda: Connection(self.limits, name, apis), endpoint.host, endpoint.port
         )
         self._listeners.append(listener)
         return Endpoint(name, endpoint.host, listener.address[1])
@@ -146,19 +162,52 @@ class Server:
                     continue
                 connection.quiet_ticks += 1
                 connection.release_buffer()
-                if connection.quiet_ticks * tick_seconds >= idle_seconds and not connection.is_waiting:
-                    log.info(
-                        "closing connection from %s: idle for connections.max.idle.ms", connection.address
-                    )
-                    connection.close()
-                elif self.limits.request_bytes.waiting and connection.holds_unfinished_request:
+                if connection.has_read_nothing() and self._others_wait_for(connection):
                     log.warning(
-                        "closing connection from %s: the rest of its request has not come for %d s, and "
-                        "others wait for the memory that it takes",
-                        connection.address,
+                        "closing connection from %s: it has read nothing of its answers for %d s, and others "
+                        "wait for the memory that it takes",
+                        connection.session.address,
                         tick_seconds,
                     )
                     connection.abort()
+                elif connection.quiet_ticks * tick_seconds >= idle_seconds and not connection.is_waiting:
+                    log.info(
+                        "closing connection from %s: idle for connections.max.idle.ms",
+                        connection.session.address,
+                    )
+                    connection.close()
+
+    async def make_way(self) -> None:
+        """Runs for the life of the node. Memory for requests is not for those that do not come."""
+        slow: dict[Connection, tuple[int, int]] = {}
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            before, slow = slow, {}
+            if not self.limits.request_bytes.waiting:
+                continue
+            for connection in tuple(self.limits.connections):
+                come = connection.unfinished_bytes
+                if not come:
+                    continue
+                come_before, looks = before.get(connection, (0, 0))
+                if come - come_before >= PROGRESS_BYTES_MIN:
+                    slow[connection] = come, 0
+                elif looks < LOOKS_MAX:
+                    slow[connection] = come_before, looks + 1
+                else:
+                    log.warning(
+                        "closing connection from %s: the rest of its request has not come for %d s, and "
+                        "others wait for the memory that it takes",
+                        connection.session.address,
+                        LOOKS_MAX * LOOK_SECONDS,
+                    )
+                    connection.abort()
+
+    def _others_wait_for(self, connection: Connection) -> bool:
+        """What this one holds, without any use."""
+        return (connection.holds_long_answer and self.limits.dispatcher.long_answers.wait_for_memory) or (
+            connection.holds_request_bytes and self.limits.request_bytes.waiting > 0
+        )
 
     async def stop_reading(self) -> None:
         """Take no more connections and no more requests; those that only wait for more are answered now."""

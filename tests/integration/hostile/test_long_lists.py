@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import struct
 import time
 from collections.abc import Callable
 
@@ -39,13 +40,15 @@ from kio.schema.offset_fetch.v8.request import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from raw_client import RawConnection, parse_response, request_frame, wait_for_coordinator
+from raw_client import RawConnection, framed, parse_response, request_frame, wait_for_coordinator
 
 from ottla.testing import BrokerProcess
+from ottla.varints import uvarint
 
 COUNT = 300_000
 STALL_SECONDS_MAX = 1.0
 SHORT_STALL_SECONDS_MAX = 0.5
+HOT_STALL_SECONDS_MAX = 1.5
 SHARE_OF_TIME_MAX = 0.2
 """Of what the request takes, where a machine is so busy that everything takes long."""
 TOPIC = 2
@@ -228,4 +231,43 @@ def test_a_commit_of_many_offsets_holds_up_nobody_and_keeps_them() -> None:
         fetched = attacker.call(9, 8, OffsetFetchRequest(groups=(group,), require_stable=False))
         offsets = [partition.committed_offset for partition in fetched.groups[0].topics[0].partitions]
         assert offsets == [MANY - 4, MANY - 3, MANY - 2]
+        assert broker.stop() == 0
+
+
+def fetch(count: int) -> bytes:
+    partitions = b"".join(struct.pack(">iiqiqib", i, -1, 0, -1, -1, 1000, 0) for i in range(count))
+    body = struct.pack(">iiiibii", -1, 0, 0, 1000, 0, 0, -1) + b"\x02\x02t" + uvarint(count + 1) + partitions
+    return framed(struct.pack(">hhihb", 1, 12, 7, -1, 0) + body + b"\0\x01\x01\0")
+
+
+def produce(count: int) -> bytes:
+    partitions = b"".join(struct.pack(">ii", i, 0) for i in range(count))
+    body = struct.pack(">hhiih", -1, 1, 1000, 1, 1) + b"t" + struct.pack(">i", count) + partitions
+    return framed(struct.pack(">hhih", 0, 7, 7, -1) + body)
+
+
+@pytest.mark.parametrize("frame", [fetch, produce], ids=lambda make: make.__name__)
+def test_hot_requests_name_as_much_as_can_be_answered_at_once(frame: Callable[[int], bytes]) -> None:
+    answered, refused = 30_000, 300_000
+    with BrokerProcess() as broker, Bystander(broker.bootstrap_servers) as bystander:
+        with RawConnection(broker.bootstrap_servers, timeout_s=60) as attacker:
+            attacker.send(frame(answered))
+            assert len(attacker.receive()) > answered
+            attacker.send(frame(refused))
+            assert attacker.was_closed()
+        bystander.assert_was_served()
+        assert bystander.slowest_s < HOT_STALL_SECONDS_MAX, f"a bystander waited {bystander.slowest_s:.2f} s"
+        assert broker.stop() == 0
+
+
+def test_no_request_names_a_million_things() -> None:
+    topic = TopicRequest(name="t", partition_indexes=tuple(range(1_000_000)))
+    with (
+        BrokerProcess() as broker,
+        Bystander(broker.bootstrap_servers) as bystander,
+        RawConnection(broker.bootstrap_servers, timeout_s=60) as attacker,
+    ):
+        attacker.send(request_frame(61, 0, DescribeProducersRequest(topics=(topic,))))
+        assert attacker.was_closed()
+        bystander.assert_was_served()
         assert broker.stop() == 0

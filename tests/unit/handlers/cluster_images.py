@@ -16,6 +16,7 @@ from ottla.controller.command import Deciding
 from ottla.controller.configs import ConfigOutcome, ResourceChanges, ResourceConfigs
 from ottla.controller.topics import NewPartitions, NewTopic, TopicDefaults, TopicOutcome, TopicRef
 from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.session import Session
 from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import Endpoint
 from ottla.replication.manager import HostedTopic
@@ -66,11 +67,23 @@ def image_of(
         name: TopicImage(name, UUID(int=1000 + number), tuple(states))
         for number, (name, states) in enumerate((partitions or {}).items())
     }
+    hosts = {broker for states in (partitions or {}).values() for each in states for broker in each.replicas}
+    topics_on = {
+        broker: Map(
+            {
+                topic.id: None
+                for topic in images.values()
+                if any(broker in each.replicas for each in topic.partitions)
+            }
+        )
+        for broker in hosts
+    }
     return MetadataImage(
         offset=42,
         epoch=3,
         topics=Map(images),
         topic_names=Map({topic.id: name for name, topic in images.items()}),
+        topics_on=Map(topics_on),
         brokers={broker.id: broker for broker in brokers or [broker_image(1)]},
         configs=Map(configs or {}),
         **other,
@@ -123,15 +136,19 @@ class NoReplicas:
 
 def broker_with(image: MetadataImage, properties: Mapping[str, str] | None = None, **parts: Any) -> Broker:
     """Parts that a test does not give are None: a handler that needs them fails."""
+    controller = parts.get("controller") or MemoryController(image)
     given: dict[str, Any] = {
         "config": BrokerConfig.from_properties({"node.id": "1", **(properties or {})}),
         "node_id": 1,
         "cluster_id": "cluster",
-        "controller": MemoryController(image),
+        "metadata": controller,
+        "controller": controller,
         "replicas": NoReplicas(),
     } | parts
     return Broker(**{field.name: given.get(field.name) for field in fields(Broker)})
 
 
 def context(version: int, listener: str = "PLAINTEXT") -> RequestContext:
-    return RequestContext(version, 7, "test", "127.0.0.1", listener)
+    session = Session(listener, "127.0.0.1", 40_000)
+    session.client_id = "test"
+    return RequestContext(session, version, 7)

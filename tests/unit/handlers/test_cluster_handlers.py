@@ -6,6 +6,7 @@ import asyncio
 from random import Random
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from cluster_images import broker_image, broker_with, context, image_of, partition_image
@@ -27,8 +28,9 @@ from ottla.handlers.context import Broker
 from ottla.handlers.quorum import describe_quorum
 from ottla.handlers.registry import REGISTRY
 from ottla.handlers.topic_partitions import describe_topic_partitions
-from ottla.raft.core import Progress
 from ottla.raft.driver import QuorumDescription
+from ottla.raft.progress import Progress
+from ottla.raft.voters import Listener, ReplicaKey, Voter, VoterSet
 from ottla.runtime.clock import SystemClock
 from ottla.telemetry.clients import ClientTelemetry
 from ottla.wire.api import ApiKey
@@ -59,6 +61,7 @@ def test_features() -> None:
         ("metadata.version", True),
         ("group.version", False),
         ("transaction.version", False),
+        ("eligible.leader.replicas.version", False),
     ]
     assert [(f.name, f.min_version_level, f.max_version_level) for f in response.finalized_features] == [
         ("metadata.version", 27, 27)
@@ -203,13 +206,25 @@ def test_a_cursor_behind_the_last_partition_goes_on_with_the_next_topic() -> Non
     assert following is None
 
 
-def quorum(topic: str = "__cluster_metadata", partition: int = 0) -> Any:
+def quorum(topic: str = "__cluster_metadata", partition: int = 0, leads: bool = True) -> Any:
     description = QuorumDescription(
-        leader_id=1, epoch=7, high_watermark=90, log_end_offset=100, voters={2: Progress(80, 500), 1: None}
+        leads=leads,
+        leader_id=1,
+        epoch=7,
+        high_watermark=90,
+        log_end_offset=100,
+        voters={2: Progress(80, 500), 1: None},
+        observers={ReplicaKey(9, UUID(int=900)): Progress(100, 800, 800)},
+        voter_set=VoterSet(
+            [
+                Voter(ReplicaKey(2, UUID(int=200)), (Listener("CONTROLLER", "two", 9093),)),
+                Voter(ReplicaKey(1)),
+            ]
+        ),
     )
     broker = broker_with(
         image_of(),
-        controller=SimpleNamespace(describe_quorum=lambda: description),
+        quorum=SimpleNamespace(describe=lambda: description),
         runtime=SimpleNamespace(clock=SimpleNamespace(now_ms=lambda: 1000)),
     )
     request = DescribeQuorumRequest(
@@ -229,6 +244,17 @@ def test_describe_quorum() -> None:
     ]
     assert voters == [(1, 100, 1000, 1000), (2, 80, 500, -1)]
     assert [node.node_id for node in response.nodes] == [1, 2]
+    assert [voter.replica_directory_id for voter in partition.current_voters] == [None, UUID(int=200)]
+    [observer] = partition.observers
+    assert (observer.replica_id, observer.log_end_offset, observer.last_caught_up_timestamp) == (9, 100, 800)
+    assert [(each.name, each.host, each.port) for each in response.nodes[1].listeners] == [
+        ("CONTROLLER", "two", 9093)
+    ]
+
+
+def test_only_the_leader_describes_its_quorum() -> None:
+    [partition] = quorum(leads=False).topics[0].partitions
+    assert partition.error_code is ErrorCode.not_leader_or_follower
 
 
 @pytest.mark.parametrize("topic, index", [("other", 0), ("__cluster_metadata", 1)])

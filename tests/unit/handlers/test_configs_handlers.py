@@ -149,7 +149,7 @@ def test_incremental_changes() -> None:
     assert change(TOPIC, "a", ("retention.ms", DELETE, None)).error_code is ErrorCode.none
     checked = change(TOPIC, "a", ("retention.ms", SET, "5"), validate_only=True)
     assert checked.error_code is ErrorCode.none
-    assert broker.controller.image.config(TOPIC, "a") == {
+    assert broker.metadata.image.config(TOPIC, "a") == {
         "segment.bytes": "2000000",
         "cleanup.policy": "delete,compact",
     }
@@ -160,7 +160,7 @@ def test_incremental_changes() -> None:
         ErrorCode.unknown_topic_or_partition
     )
     assert change(BROKER, "", ("log.retention.ms", SET, "5")).error_code is ErrorCode.none
-    assert broker.controller.image.config(BROKER, "") == {"log.retention.ms": "5"}
+    assert broker.metadata.image.config(BROKER, "") == {"log.retention.ms": "5"}
 
 
 def test_replacing_all_values() -> None:
@@ -179,7 +179,7 @@ def test_replacing_all_values() -> None:
     ok, unknown = asyncio.run(alter_configs(broker, context(2), request)).responses
     assert (ok.error_code, unknown.error_code) == (ErrorCode.none, ErrorCode.invalid_request)
     assert (unknown.resource_type, unknown.resource_name) == (99, "x")
-    assert broker.controller.image.config(TOPIC, "a") == {"segment.bytes": "2000000"}
+    assert broker.metadata.image.config(TOPIC, "a") == {"segment.bytes": "2000000"}
 
 
 def test_list_resources() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Coroutine
 from typing import Any
 from uuid import UUID
@@ -12,7 +13,7 @@ from transactional_broker import TransactionalBroker, batch, decode_fetch, finis
 
 from ottla.handlers.reply import PendingReply
 from ottla.records.batch import iter_headers
-from ottla.replication.sessions import FetchEntry
+from ottla.replication.sessions import FetchEntry, FetchSet
 from ottla.wire.errors import ErrorCode
 
 OK = ErrorCode.none
@@ -136,6 +137,48 @@ def test_a_partition_that_a_known_topic_does_not_have() -> None:
                 assert decode_fetch(version, await finished(reply)).error_code is expected
 
     run(scenario())
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+@pytest.mark.parametrize("end", ["answered at once", "answered later", "client gone"])
+def test_nothing_of_a_fetch_waits_for_the_collector_of_cycles(in_session: bool, end: str) -> None:
+    """It looks seldom, and a reply holds the records it brings."""
+
+    def count() -> int:
+        return sum(isinstance(found, FetchSet | FetchEntry | PendingReply) for found in gc.get_objects())
+
+    async def scenario() -> None:
+        kit = TransactionalBroker()
+        if end == "answered at once":
+            await kit.produce(plain(0))
+        session = 0
+        if in_session:
+            session = session_of(12, await finished(kit.fetch(0, committed=False, session=(0, 0))))
+        gc.collect()
+        before = count()
+        for number in range(5):
+            reply = kit.fetch(
+                number if end == "answered later" else 0,
+                committed=False,
+                session=(session, number + 1) if in_session else (0, -1),
+                max_wait_ms=10_000,
+            )
+            assert isinstance(reply, PendingReply) == (end != "answered at once")
+            if end == "answered later":
+                await kit.produce(plain(number))
+                await asyncio.sleep(0.01)
+                assert reply.body is not None
+            elif end == "client gone":
+                reply.cancel()
+            del reply
+        await asyncio.sleep(0)
+        assert count() == before
+
+    gc.disable()
+    try:
+        run(scenario())
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("in_session", [False, True])

@@ -16,7 +16,9 @@ def log(topic: str, partition: int, size_bytes: int) -> Any:
     return SimpleNamespace(topic_partition=TopicPartition(topic, partition), size_bytes=size_bytes)
 
 
-def described(*topics: DescribableLogDirTopic, every: bool = False) -> Any:
+def described(
+    *topics: DescribableLogDirTopic, every: bool = False, copies: dict[str, Any] | None = None
+) -> Any:
     disk = SimDisk()
     disk.make_dirs("/one")
     disk.make_dirs("/two")
@@ -31,7 +33,11 @@ def described(*topics: DescribableLogDirTopic, every: bool = False) -> Any:
         image_of(),
         runtime=SimpleNamespace(disk=disk),
         replicas=SimpleNamespace(
-            logs=SimpleNamespace(logs_by_dir=lambda: logs, failure_of={"/failed": "EIO"}.get)
+            logs=SimpleNamespace(
+                logs_by_dir=lambda: logs,
+                failure_of={"/failed": "EIO"}.get,
+                moves=SimpleNamespace(copies=copies or {}),
+            )
         ),
     )
     request = DescribeLogDirsRequest(topics=None if every else topics)
@@ -66,3 +72,12 @@ def test_only_what_was_asked_for() -> None:
 
 def test_nothing_asked_for() -> None:
     assert [sizes(result) for result in described()] == [{}, {}, {}, {}]
+
+
+def test_a_copy_that_is_being_moved_here() -> None:
+    source, copy = log("a", 0, 10), log("a", 0, 4)
+    source.next_offset, copy.next_offset, copy.dir = 100, 40, "/two/a-0.00-future"
+    one, two, *_ = described(every=True, copies={"a-0": (source, copy)})
+    assert not one.topics[0].partitions[0].is_future_key
+    (moving,) = two.topics[0].partitions
+    assert (moving.is_future_key, moving.offset_lag, moving.partition_size) == (True, 60, 4)

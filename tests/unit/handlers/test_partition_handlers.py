@@ -80,6 +80,12 @@ class OnePartition:
             raise UnknownTopicOrPartition(f"{topic}-{index} is not here")
         return self._partition
 
+    def leading(self, topic: str, index: int, leader_epoch: int = -1) -> Partition:
+        found = self.partition(topic, index)
+        found.check_leader_epoch(leader_epoch)
+        found.check_leads()
+        return found
+
 
 def broker_of(topic: str = "a", *, high_watermark: int = 20, config: LogConfig | None = None) -> Broker:
     log: Any = ListLog(TopicPartition(topic, 0), config or LogConfig())

@@ -13,6 +13,7 @@ from transactional_broker import NOW_MS, TransactionalBroker, batch, finished
 from ottla.handlers.reply import PendingReply
 from ottla.records.batch import iter_headers
 from ottla.records.records import Record, encode_batch, iter_records
+from ottla.replication.appends import Appends
 from ottla.replication.preparation import Preparations
 from ottla.wire.errors import ErrorCode
 
@@ -41,7 +42,10 @@ class CompressingBroker(TransactionalBroker):
     def __init__(self) -> None:
         super().__init__()
         self.offload = GatedOffload()
-        self.broker.runtime = replace(self.broker.runtime, offload=self.offload)
+        runtime = self.broker.runtime = replace(self.broker.runtime, offload=self.offload)
+        self.broker.appends = Appends(
+            runtime, self.broker.config, self.replicas, self.coordinator.verify, self.broker.tasks
+        )
         self.codec("zstd")
 
     def codec(self, name: str) -> None:
@@ -133,7 +137,7 @@ def test_a_partition_that_is_deleted_meanwhile() -> None:
     async def scenario(broker: CompressingBroker) -> None:
         reply = broker.send((0, large(b"a")), transactional_id=None)
         await asyncio.sleep(0)
-        broker.partition().remove()
+        broker.partition().go_offline()
         broker.offload.gate.set()
         await finished(reply)
         assert broker.values() == []

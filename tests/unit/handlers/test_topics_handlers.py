@@ -55,7 +55,7 @@ def test_create() -> None:
     )
     assert (result.name, result.error_code, result.error_message) == ("a", ErrorCode.none, None)
     assert (result.num_partitions, result.replication_factor) == (3, 1)
-    image = broker.controller.image
+    image = broker.metadata.image
     assert image.topics["a"].id == result.topic_id
     assert len(image.topics["a"].partitions) == 3
     configs = {config.name: config for config in result.configs}
@@ -102,14 +102,14 @@ def test_create_judges_each_topic_alone() -> None:
     ]
     assert all(result.error_message for result in results[:-1])
     assert all(result.topic_id is None and result.num_partitions == -1 for result in results[:-1])
-    assert set(broker.controller.image.topics) == {"old", "new"}
+    assert set(broker.metadata.image.topics) == {"old", "new"}
 
 
 def test_validation_creates_nothing() -> None:
     broker = broker_with(image_of())
     [result] = create(broker, topic("a", 2), validate_only=True)
     assert (result.error_code, result.num_partitions) == (ErrorCode.none, 2)
-    assert not broker.controller.image.topics
+    assert not broker.metadata.image.topics
 
 
 class FailingController(MemoryController):
@@ -134,7 +134,7 @@ def test_the_waiting_ends_with_the_timeout() -> None:
     request = CreateTopicsRequest(topics=(topic("a"),), timeout=datetime.timedelta(milliseconds=1))
     [result] = asyncio.run(create_topics(broker, context(7), request)).topics
     assert result.error_code is ErrorCode.request_timed_out
-    assert "a" in broker.controller.image.topics
+    assert "a" in broker.metadata.image.topics
 
 
 def test_delete() -> None:
@@ -160,7 +160,7 @@ def test_delete() -> None:
     assert responses[0].topic_id == image.topics["by-name"].id
     assert responses[1].error_message is None
     assert responses[2].error_message
-    assert list(broker.controller.image.topics) == ["stays"]
+    assert list(broker.metadata.image.topics) == ["stays"]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_deletion_can_be_disabled(version: int, error: ErrorCode) -> None:
     broker = broker_with(image_of({"a": [partition_image()]}), {"delete.topic.enable": "false"})
     [response] = delete(broker, ("a", None), version=version)
     assert response.error_code is error
-    assert "a" in broker.controller.image.topics
+    assert "a" in broker.metadata.image.topics
 
 
 def test_add_partitions() -> None:
@@ -195,11 +195,11 @@ def test_add_partitions() -> None:
         ("absent", ErrorCode.unknown_topic_or_partition),
     ]
     assert [bool(result.error_message) for result in results] == [False, False, True, True]
-    image = broker.controller.image
+    image = broker.metadata.image
     assert [len(image.topics[name].partitions) for name in ("a", "b", "c")] == [3, 2, 1]
 
 
 def test_created_configs_reach_the_image() -> None:
     broker = broker_with(image_of())
     create(broker, topic("a", configs=(CreatableTopicConfig(name="retention.ms", value="1000"),)))
-    assert broker.controller.image.config(ResourceType.TOPIC, "a") == {"retention.ms": "1000"}
+    assert broker.metadata.image.config(ResourceType.TOPIC, "a") == {"retention.ms": "1000"}

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from transactional_broker import TransactionalBroker, batch, decode_produce, finished, produce_frame
+from transactional_broker import SESSION, TransactionalBroker, batch, decode_produce, finished, produce_frame
 
 from ottla.handlers.produce import produce
 from ottla.handlers.reply import PendingReply
@@ -205,7 +205,7 @@ def test_the_buffer_of_a_waiting_request_may_be_reused() -> None:
         kit = TransactionalBroker()
         kit.coordinator.gate = asyncio.Event()
         frame = produce_frame(batch(0))
-        reply = produce(kit.broker, 12, frame, 0)
+        reply = produce(kit.broker, SESSION, 12, frame, 0)
         frame[:] = bytes(len(frame))
         kit.coordinator.gate.set()
         assert decode_produce(12, await finished(reply)) == [(OK, 0)]

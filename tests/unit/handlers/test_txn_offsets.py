@@ -15,11 +15,13 @@ from kio.schema.txn_offset_commit.v5.request import (
 )
 
 from ottla.config import BrokerConfig
-from ottla.coordinator.commands import CommitRequest
-from ottla.coordinator.shard_log import Producer
+from ottla.coordinator.groups.commands import CommitRequest
+from ottla.handlers.context import RequestContext
+from ottla.handlers.session import Session
 from ottla.handlers.txn_offsets import txn_offset_commit
 from ottla.log.types import TopicPartition
 from ottla.metadata.internal_topics import OFFSETS_TOPIC
+from ottla.records.producer import ProducerIdentity
 from ottla.wire.errors import CoordinatorLoadInProgress, ErrorCode, KafkaError, NotCoordinator
 
 OK = ErrorCode.none
@@ -36,7 +38,7 @@ class FakeGroups:
         self.is_own_epoch: bool | None = None
 
     async def commit_transactional(
-        self, request: CommitRequest, producer: Producer, verify: Any, *, is_own_epoch: bool
+        self, request: CommitRequest, producer: ProducerIdentity, verify: Any, *, is_own_epoch: bool
     ) -> list[list[ErrorCode]]:
         assert request.producer == producer
         self.is_own_epoch = is_own_epoch
@@ -83,7 +85,7 @@ class Kit:
             groups=self.groups,
             transactions=self.transactions,
             config=BrokerConfig.from_properties({"node.id": "1", **properties}),
-            controller=SimpleNamespace(image=SimpleNamespace(topics={"orders": known})),
+            metadata=SimpleNamespace(image=SimpleNamespace(topics={"orders": known})),
             runtime=SimpleNamespace(
                 clock=SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
             ),
@@ -100,7 +102,7 @@ class Kit:
             group_instance_id="i",
             topics=topics or (topic("orders", 0),),
         )
-        context: Any = SimpleNamespace(version=version)
+        context = RequestContext(Session("PLAINTEXT", "127.0.0.1", 40_000), version, 7)
         response = asyncio.run(txn_offset_commit(self.broker, context, request))
         return {
             (each.name, row.partition_index): row.error_code
@@ -120,7 +122,7 @@ def test_a_commit_reaches_the_group_as_it_was_sent() -> None:
         "i",
     )
     assert request.version == 5
-    assert request.producer == Producer(7, 2)
+    assert request.producer == ProducerIdentity(7, 2)
     (commit,) = request.topics
     assert (commit.name, commit.topic_id) == ("orders", uuid.UUID(int=1))
     assert commit.partitions[0] == (0, 10, -1, "note")

@@ -19,9 +19,11 @@ from ottla.handlers.context import Broker
 from ottla.handlers.fetch import fetch
 from ottla.handlers.produce import produce
 from ottla.handlers.reply import PendingReply
+from ottla.handlers.session import Session
 from ottla.log.recovery import open_log
 from ottla.log.types import TopicPartition
 from ottla.records.records import Record, encode_batch
+from ottla.replication.appends import Appends
 from ottla.replication.cold_reads import ColdReads
 from ottla.replication.manager import HostedTopic
 from ottla.replication.partition import Partition
@@ -37,6 +39,7 @@ from ottla.wire.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
 NOW_MS = 1_750_000_000_000
 PRODUCER_ID = 7
 TOPIC_ID = UUID(int=1)
+SESSION = Session("PLAINTEXT", "127.0.0.1", 40_000)
 
 
 class StandingClock:
@@ -70,7 +73,7 @@ class Replicas:
         del self.by_id[gone[0].topic_id.bytes]
         hosted = HostedTopic(topic_id)
         for index, partition in gone.items():
-            partition.remove()
+            partition.go_offline()
             name = TopicPartition(topic, index)
             directory = f"/data/{topic_id}-{index}"
             log = open_log(self._runtime, directory, name, LogConfig(), clean=True, topic_id=topic_id)
@@ -82,6 +85,9 @@ class Replicas:
         if found is None:
             raise UnknownTopicOrPartition(f"{topic}-{index} is not here")
         return found
+
+    def leading(self, topic: str, index: int, leader_epoch: int = -1) -> Partition:
+        return self.partition(topic, index)
 
 
 class FakeCoordinator:
@@ -139,15 +145,26 @@ class TransactionalBroker:
         self.failures: list[BaseException] = []
         nothing: Any = None
         tasks = TaskScope("test", lambda _, error: self.failures.append(error))
+        broker_config = BrokerConfig.from_properties({"node.id": "1", **config})
         self.broker = Broker(
             runtime=runtime,
-            config=BrokerConfig.from_properties({"node.id": "1", **config}),
+            config=broker_config,
             node_id=1,
             cluster_id="c",
             replicas=self.replicas,
+            appends=Appends(
+                runtime,
+                broker_config,
+                self.replicas,
+                lambda *arguments, add: self.coordinator.verify(*arguments, add=add),
+                tasks,
+            ),
             fetch_sessions=FetchSessions(runtime.clock, runtime.random, 10),
             cold_reads=ColdReads(runtime, tasks),
+            metadata=nothing,
+            quorum=nothing,
             controller=nothing,
+            forwarding=None,
             producer_ids=nothing,
             groups=self.groups,
             transactions=self.coordinator,
@@ -161,7 +178,7 @@ class TransactionalBroker:
     def send(
         self, *batches: bytes | tuple[int, bytes], version: int = 12, **options: Any
     ) -> list[ReadableBody] | PendingReply | None:
-        return produce(self.broker, version, produce_frame(*batches, version=version, **options), 0)
+        return produce(self.broker, SESSION, version, produce_frame(*batches, version=version, **options), 0)
 
     async def produce(self, *batches: bytes | tuple[int, bytes], version: int = 12, **options: Any) -> Any:
         """(error, base offset) of each partition; by itself, of the only one."""
@@ -198,7 +215,7 @@ class TransactionalBroker:
             topics=(module.FetchTopic(**topic, partitions=(partition,)),) if offset >= 0 else (),
             **newer,
         )
-        return fetch(self.broker, version, _written(request), 0)
+        return fetch(self.broker, SESSION, version, _written(request), 0)
 
 
 ReadableBody = bytes | bytearray | memoryview

@@ -19,7 +19,7 @@ from ottla.log.scrubber import ScrubCounters
 from ottla.log.types import CorruptBatch, TopicPartition
 from ottla.metadata.image import PartitionImage
 from ottla.records.records import Record, encode_batch
-from ottla.replication.partition import Partition
+from ottla.replication.partition import Partition, Role
 from ottla.runtime import Runtime
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.net import AsyncioNetwork
@@ -51,7 +51,7 @@ class World:
     def __init__(self) -> None:
         self.first = partition(0, records=5)
         self.second = partition(1, records=2, isr=(1,), high_watermark=1)
-        hosted = {0: self.first, 1: self.second, 2: partition(2, records=1, removed=True)}
+        hosted = {0: self.first, 1: self.second, 2: partition(2, records=1, role=Role.OFFLINE)}
         logs = {found.topic_partition: found.log for found in hosted.values()}
         self.scrubber = SimpleNamespace(found={}, counters=ScrubCounters(1, 2, 300, 4))
         self.cleaner = SimpleNamespace(
@@ -71,7 +71,7 @@ class World:
                 by_name={b"orders": hosted},
                 logs=SimpleNamespace(scrubber=self.scrubber, cleaner=self.cleaner, get=logs.get),
             ),
-            controller=SimpleNamespace(image=SimpleNamespace(topics=topics)),
+            metadata=SimpleNamespace(image=SimpleNamespace(topics=topics)),
             groups=SimpleNamespace(
                 count=lambda: Counter({("consumer", "Stable"): 2, ("classic", "Empty"): 1})
             ),

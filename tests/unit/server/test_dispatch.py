@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -16,9 +17,12 @@ from kio.schema.types import GroupId
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import REGISTRY, Api
 from ottla.handlers.reply import PendingReply
+from ottla.handlers.session import Session
 from ottla.handlers.throttle import NOT_THROTTLED
-from ottla.runtime.tasks import TaskScope
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.tasks import ByteBudget, TaskScope
 from ottla.server.dispatch import DECODED_AT_ONCE_BYTES_MAX, Dispatcher, add_header
+from ottla.server.long_answers import LongAnswers
 from ottla.wire.api import ApiKey
 from ottla.wire.frame import MalformedFrame
 from ottla.wire.messages import codec
@@ -49,11 +53,15 @@ class Kit:
         self.offload = CountingOffload()
         self.failures: list[str] = []
         self.tasks = TaskScope("requests", lambda name, error: self.failures.append(name))
-        broker = SimpleNamespace(runtime=SimpleNamespace(offload=self.offload))
-        self._dispatcher = Dispatcher(cast("Broker", broker), self.tasks)
+        broker = SimpleNamespace(runtime=SimpleNamespace(offload=self.offload, clock=SystemClock()))
+        self.request_bytes = ByteBudget(1 << 30)
+        self.session = Session("PLAINTEXT", "10.0.0.1", 4000)
+        self._dispatcher = Dispatcher(
+            cast("Broker", broker), self.tasks, LongAnswers(1 << 30), self.request_bytes
+        )
 
     def dispatch(self, frame: bytes | bytearray) -> tuple[int, bool, Any]:
-        return self._dispatcher.dispatch(memoryview(frame), "10.0.0.1:4000", "PLAINTEXT")
+        return self._dispatcher.dispatch(memoryview(frame), self.session)
 
 
 def frame(
@@ -106,9 +114,37 @@ def test_a_plain_handler_answers_at_once(handle: Any, client: bytes | None) -> N
     assert body == [codec(KEY, VERSION).write(ANSWER)]
     [(context, request)] = seen
     assert request.groups == ("a", "b")
-    assert (context.version, context.correlation_id, context.listener) == (VERSION, 7, "PLAINTEXT")
-    assert context.client_id == (None if client is None else client.decode())
-    assert context.client_host == "/10.0.0.1"
+    assert (context.version, context.correlation_id, context.session.listener) == (VERSION, 7, "PLAINTEXT")
+    assert context.session.client_id == (None if client is None else client.decode())
+    assert context.session.client_host == "/10.0.0.1"
+
+
+def test_the_session_follows_what_a_client_calls_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hot(_: Broker, session: Session, version: int, frame: memoryview, at: int) -> list[bytes]:
+        return [repr((session.client_id, session.listener, version, bytes(frame[at:]))).encode()]
+
+    produce = Api(ApiKey.PRODUCE, 3, 13, "produce", is_hot=True, first_flexible=9, handler=hot)
+    monkeypatch.setitem(REGISTRY, ApiKey.PRODUCE, produce)
+    kit = Kit()
+    for client in (b"first", b"first", None, b"", b"another", "zw\u00f6lf".encode()):
+        seen = None if client is None else client.decode()
+        _, _, body = kit.dispatch(frame(key=ApiKey.PRODUCE, version=9, client=client, body=b"rest"))
+        assert body == [repr((seen, "PLAINTEXT", 9, b"rest")).encode()]
+
+
+@pytest.mark.parametrize(
+    ("throttle_ms", "expected"),
+    [(0, b"\0\0\0\0"), (1500, struct.pack(">i", 1500))],
+    ids=["free", "throttled"],
+)
+def test_what_a_response_says_of_throttling_comes_from_the_session(throttle_ms: int, expected: bytes) -> None:
+    kit = Kit()
+    kit.session.throttle_ms = throttle_ms
+    # Without an authorizer this one needs nothing of the broker.
+    body = struct.pack(">BBBBBBBB", 1, 0, 3, 0, 1, 1, 1, 0)
+    _, _, answer = kit.dispatch(frame(key=ApiKey.DESCRIBE_ACLS, version=3, body=body))
+    assert answer[0][:4] == struct.pack(">i", throttle_ms)
+    assert kit.session.throttle_time == timedelta(milliseconds=throttle_ms)
 
 
 def test_an_asynchronous_handler_answers_later(handle: Any) -> None:
@@ -187,10 +223,12 @@ def test_what_is_large_is_decoded_and_encoded_elsewhere(handle: Any, is_async: b
         large = frame(*names)
         assert len(large) > DECODED_AT_ONCE_BYTES_MAX
         _, _, reply = kit.dispatch(large)
+        assert kit.request_bytes.used == len(large)
         # The connection reads the next request into the same buffer.
         large[:] = bytes(len(large))
         assert (await ended(reply)).body == [codec(KEY, VERSION).write(ANSWER)]
         assert seen == [tuple(names)]
+        assert kit.request_bytes.used == 0
         assert kit.offload.runs == 2
 
     run(scenario())

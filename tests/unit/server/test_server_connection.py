@@ -11,10 +11,12 @@ from typing import Any, cast
 import pytest
 
 from ottla.handlers.reply import PendingReply
+from ottla.handlers.session import Session
 from ottla.runtime.tasks import ByteBudget
 from ottla.server import connection as connections
 from ottla.server.connection import Connection
 from ottla.server.listener import ConnectionLimits
+from ottla.server.long_answers import LongAnswers
 from ottla.wire.frame import SCRATCH_BYTES, MalformedFrame
 
 
@@ -57,12 +59,12 @@ class Served:
     def __init__(self, answer: Callable[[bytes], Any], budget: int = 1 << 30) -> None:
         self.seen: list[bytes] = []
 
-        def dispatch(frame: memoryview, address: str, listener: str) -> tuple[int, bool, Any]:
+        def dispatch(frame: memoryview, session: Session) -> tuple[int, bool, Any]:
             self.seen.append(bytes(frame[8:]))
             return struct.unpack(">i", frame[:4])[0], False, answer(bytes(frame[8:]))
 
         self.limits = SimpleNamespace(
-            dispatcher=SimpleNamespace(dispatch=dispatch),
+            dispatcher=SimpleNamespace(dispatch=dispatch, long_answers=LongAnswers(1 << 30)),
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
             request_bytes=ByteBudget(budget),
             request_bytes_max=1 << 20,
@@ -223,6 +225,57 @@ def test_many_slow_requests_at_once_let_others_go_first() -> None:
             await asyncio.sleep(0)
             assert len(served.seen) > before
         assert [number for number, _ in served.answers] == list(range(100))
+
+    asyncio.run(main())
+
+
+def test_a_request_that_is_answered_alone_keeps_those_behind_it_waiting() -> None:
+    async def main() -> None:
+        waiting: list[PendingReply] = []
+
+        def answer(body: bytes) -> Any:
+            waiting.append(PendingReply(lambda: None, is_alone=True))
+            return waiting[-1]
+
+        served = Served(answer)
+        served.receive(b"".join(frame(number) for number in range(5)))
+        for number in range(5):
+            assert len(served.seen) == number + 1
+            assert served.transport.is_paused
+            waiting[number].complete([b"%d" % number])
+            while number < 4 and len(served.seen) == number + 1:
+                await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert served.answers == [(number, b"%d" % number) for number in range(5)]
+        assert not served.transport.is_paused
+
+    asyncio.run(main())
+
+
+def test_long_answers_count_until_the_client_has_read_them() -> None:
+    async def main() -> None:
+        waiting: list[PendingReply] = []
+
+        def answer(body: bytes) -> Any:
+            waiting.append(PendingReply(lambda: None, is_alone=True))
+            return waiting[-1]
+
+        served = Served(answer)
+        long_answers = served.limits.dispatcher.long_answers
+        write = served.transport.write
+
+        def write_and_pause(data: bytes) -> None:
+            write(data)
+            served.connection.pause_writing()
+
+        served.transport.write = write_and_pause  # type: ignore[method-assign]
+        for ends in (served.connection.resume_writing, lambda: served.connection.connection_lost(None)):
+            served.receive(frame(1))
+            waiting[-1].complete([bytes(500_000)])
+            await asyncio.sleep(0)
+            assert long_answers.unread_bytes > 500_000
+            ends()
+            assert long_answers.unread_bytes == 0
 
     asyncio.run(main())
 

@@ -15,7 +15,7 @@ from ottla.log.manager import LogManager
 from ottla.log.scrubber import ScrubCounters
 from ottla.log.types import TopicPartition
 from ottla.metadata.image import MetadataImage
-from ottla.replication.partition import Partition
+from ottla.replication.partition import Partition, Role
 from ottla.server.listener import UNLIMITED_BYTES, ConnectionLimits
 
 # About a millisecond's worth.
@@ -73,13 +73,13 @@ async def read_snapshot(broker: Broker, limits: ConnectionLimits) -> Snapshot:
     for position, partition in enumerate(partitions):
         if position % _PARTITIONS_AT_ONCE == 0:
             await asyncio.sleep(0)
-        if partition.removed:
+        if partition.role is Role.OFFLINE:
             continue
         numbers.append(_numbers(partition))
         under_replicated += len(partition.isr) < len(partition.replicas)
         under_min_isr += len(partition.isr) < partition.log.config.min_insync_replicas
     await asyncio.sleep(0)
-    image, logs = broker.controller.image, broker.replicas.logs
+    image, logs = broker.metadata.image, broker.replicas.logs
     states = broker.transactions.count()
     request_bytes_max = limits.request_bytes.limit
     return Snapshot(

@@ -1,0 +1,83 @@
+"""Who is at the other end of a connection. Made once when it opens, and handed to every handler.
+
+Whatever depends on who asks belongs here: what a client is called, where it comes in and, for lack of
+authentication, as whom it is taken; how long it is to wait before it asks again. So that none of it costs a
+request anything, it changes only when the client says something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from kio.static.primitive import i32Timedelta
+
+from ottla.handlers.registry import REGISTRY, Apis
+from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.wire.primitives import read_nullable_string
+
+ANONYMOUS = "User:ANONYMOUS"
+SOFTWARE_LENGTH_MAX = 255
+_CLIENT_ID_AT = 8
+_UNSEEN = -2
+"""No length of a client id."""
+
+
+class Session:
+    __slots__ = (
+        "address",
+        "apis",
+        "client_id",
+        "client_id_length",
+        "host",
+        "listener",
+        "on_closed",
+        "principal",
+        "software_name",
+        "software_version",
+        "throttle_ms",
+    )
+
+    def __init__(self, listener: str, host: str, port: int, apis: Apis = REGISTRY) -> None:
+        self.listener = listener
+        self.apis = apis
+        """What is served there."""
+        self.host = host
+        self.address = f"{host}:{port}"
+        self.principal = ANONYMOUS
+        self.client_id: str | None = None
+        """As in the last request that was looked at for it, see `see_client_id`."""
+        self.client_id_length = _UNSEEN
+        """In bytes, as the header of a request has it."""
+        self.software_name: str | None = None
+        self.software_version: str | None = None
+        """Both None until ApiVersions has told."""
+        self.on_closed: Callable[[], None] | None = None
+        """Called when the connection is gone, whoever closed it."""
+        self.throttle_ms = 0
+        """What answers say that the client has to wait. There are no quotas: nobody has to."""
+
+    @property
+    def throttle_time(self) -> i32Timedelta:
+        """As kio wants it."""
+        if not self.throttle_ms:
+            return NOT_THROTTLED
+        return i32Timedelta.parse(timedelta(milliseconds=self.throttle_ms))
+
+    @property
+    def client_host(self) -> str:
+        """As Kafka shows it: the address, with a slash where a name would stand."""
+        return "/" + self.host
+
+    def see_client_id(self, frame: memoryview, length: int) -> int:
+        """Note the client id in a request's header; where the header goes on.
+
+        Clients call themselves the same all the time: hot requests only do this if the length changes.
+        """
+        client_id, at = read_nullable_string(frame, _CLIENT_ID_AT)
+        self.client_id, self.client_id_length = client_id, length
+        return at
+
+    def identify_software(self, name: str, version: str) -> None:
+        self.software_name = name[:SOFTWARE_LENGTH_MAX]
+        self.software_version = version[:SOFTWARE_LENGTH_MAX]
