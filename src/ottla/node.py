@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,14 +14,16 @@ from ottla.config import BrokerConfig, ConfigError, Endpoint, advertise, resolve
 from ottla.controller.brokers import BrokerRegistration
 from ottla.controller.config_faults import ConfigFaults
 from ottla.controller.configs import effective_config
-from ottla.controller.controller import Controller
-from ottla.coordinator.producer_ids import ProducerIds
-from ottla.coordinator.runtime import GroupCoordinator
-from ottla.coordinator.settings import GroupSettings
-from ottla.coordinator.shard_log import ReplicatedShardLog
+from ottla.controller.controller import LocalController
+from ottla.coordinator.groups.coordinator import GroupCoordinator
+from ottla.coordinator.groups.settings import GroupSettings
+from ottla.coordinator.host.shard_log import ReplicatedShardLog
 from ottla.coordinator.transactions.coordinator import TransactionCoordinator
+from ottla.coordinator.transactions.other_brokers import OtherBrokers
+from ottla.coordinator.transactions.producer_ids import ProducerIds
 from ottla.coordinator.transactions.settings import TransactionSettings
 from ottla.handlers.context import Broker
+from ottla.handlers.registry import CONTROLLER_REGISTRY
 from ottla.log.manager import LogManager
 from ottla.log.names import LOCK_FILE
 from ottla.log.segment import OPEN_SEGMENTS_MAX
@@ -28,22 +32,29 @@ from ottla.metadata import meta_properties
 from ottla.metadata.change import MetadataChange, between
 from ottla.metadata.image import MetadataImage, ResourceType
 from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import Endpoint as RegisteredEndpoint
 from ottla.metadata.uuids import random_uuid
+from ottla.raft.driver import RaftDriver
 from ottla.raft.metadata_log import check_metadata_is_there, wait_opened
+from ottla.raft.settings import QuorumSettings
+from ottla.raft.snapshots import SnapshotPolicy
+from ottla.replication.appends import Appends
 from ottla.replication.cold_reads import ColdReads
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.sessions import FetchSessions
 from ottla.runtime import Runtime
 from ottla.runtime.tasks import TaskScope
-from ottla.server.dispatch import Dispatcher
 from ottla.server.listener import Server
 from ottla.telemetry.clients import ClientTelemetry
-from ottla.wire.errors import CoordinatorLoadInProgress, StorageError
+from ottla.wire.errors import CoordinatorLoadInProgress, KafkaError
 
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from ottla.controller.interface import Controller
+    from ottla.membership.channel import ControllerChannel
+    from ottla.membership.life import BrokerLife
     from ottla.server.metrics.endpoint import MetricsEndpoint
 
 log = logging.getLogger(__name__)
@@ -70,6 +81,9 @@ class Node:
         self._stack = contextlib.AsyncExitStack()
         self._config_faults = ConfigFaults()
         self._broker_epoch = -1
+        self._life: BrokerLife | None = None
+        """Of a broker that is not alone in its cluster."""
+        self._seen_by_controllers: Broker | None = None
         self._started = False
         self.address = ("", 0)
         self.advertised: tuple[Endpoint, ...] = ()
@@ -102,23 +116,86 @@ class Node:
             list(dict.fromkeys((config.metadata_log_dir, *config.log_dirs))),
             config.node_id,
         )
+        self.cluster_id = examined.of(config.metadata_log_dir).cluster_id
         metadata_log = await wait_opened(runtime, config, clean=logs.was_closed(config.metadata_log_dir))
-        controller = self._controller = Controller(runtime, config, metadata_log, self._fail)
-        await controller.start()
-        self._stack.push_async_callback(controller.close)
+        metadata = MetadataPublisher()
+        quorum = RaftDriver(
+            runtime,
+            metadata_log,
+            settings=QuorumSettings.from_config(config, examined.of(config.metadata_log_dir)),
+            policy=SnapshotPolicy.from_config(config),
+            publisher=metadata,
+            on_failure=self._fail,
+        )
+        quorum.load()
+        metadata.loaded()
+        local = LocalController(runtime, config, quorum, metadata)
+        broker = self._make_broker(logs, quorum, metadata, local)
+        if self._is_in_cluster:
+            examined.check_formatted()
+        if self._is_controller and (
+            config.quorum_voters or config.strings("controller.quorum.bootstrap.servers")
+        ):
+            # Otherwise this node is alone, and nobody was told to look for it.
+            await self._serve_controllers(broker, local)
+        await quorum.start(local)
+        self._stack.push_async_callback(quorum.close)
         self._stack.push_async_callback(self._core.close)
 
-        stored = controller.image
-        last_registered = stored.brokers.get(config.node_id)
+        last_registered = metadata.image.brokers.get(config.node_id)
         if last_registered is not None:
             examined.check_known(last_registered.directories)
         directories = examined.write_new(runtime.disk)
-        self.cluster_id = directories[config.metadata_log_dir].cluster_id
-        stored_config = effective_config(config, stored)
-        logs.open(
-            lambda topic: resolve_topic(stored_config, stored.config(ResourceType.TOPIC, topic)),
-            partial(_topic_id_of, stored, config.node_id),
+        registration = BrokerRegistration(
+            broker_id=config.node_id,
+            incarnation_id=random_uuid(runtime.random),
+            endpoints=(),
+            directories=tuple(directories[path].directory_id for path in config.log_dirs),
+            rack=config.optional_string("broker.rack"),
+            clean_shutdown=clean,
+            previous_epoch=last_registered.epoch if clean and last_registered is not None else -1,
         )
+        server = self._server = Server(runtime, config, broker, self._requests)
+        self._stack.push_async_callback(self._requests.close)
+        self._stack.push_async_callback(self._drain, server)
+        if self._is_broker and self._is_in_cluster:
+            # What is on disk here may be old: which partitions this broker has, its cluster knows.
+            registration = registration._replace(endpoints=await self._bind(server))
+            self._life = await self._join_cluster(registration, directories)
+            self._open_logs(logs, metadata.image)
+        elif self._is_broker:
+            self._open_logs(logs, metadata.image)
+            registration = registration._replace(endpoints=await self._bind(server))
+
+        self._apply_metadata(between(MetadataImage(), metadata.image))
+        # Before anything else gets its turn, or changes would be missed.
+        metadata.subscribe(self._apply_metadata)
+        if self._is_broker:
+            self._replicas.set_strays_aside()
+            await self._replicas.catch_up()
+            if self._life is None:
+                self._broker_epoch = await local.register_broker(registration)
+            logs.start(self._core, self._high_watermark)
+        for work, name in (
+            (local.run(), "controller"),
+            (self._replicas.run(), "log-work"),
+            (server.close_idle_connections(), "idle-connections"),
+            (server.make_way(), "request-memory"),
+        ):
+            self._core.spawn(work, name)
+        await self._serve_metrics(metrics_endpoint)
+        self._warn_of_few_descriptors(logs)
+        if self._life is not None:
+            await self._life.serve()
+        server.serve()
+        self._started = True
+
+    def _make_broker(
+        self, logs: LogManager, quorum: RaftDriver, metadata: MetadataPublisher, local: LocalController
+    ) -> Broker:
+        config, runtime = self._config, self._runtime
+        controller, forwarding = self._ways_to_controller(quorum, metadata, local)
+        self._controller = controller
         replicas = self._replicas = ReplicaManager(config.node_id, config, logs, runtime.offload)
         groups = self._groups = GroupCoordinator(
             runtime,
@@ -137,6 +214,7 @@ class Node:
             producer_ids,
             replicas,
             groups,
+            self._other_brokers(metadata).ask,
             runtime.clock,
             self._core,
         )
@@ -146,52 +224,146 @@ class Node:
             node_id=config.node_id,
             cluster_id=self.cluster_id,
             replicas=replicas,
+            appends=Appends(runtime, config, replicas, transactions.verify, self._core),
             fetch_sessions=FetchSessions(
                 runtime.clock, runtime.random, config.integer("max.incremental.fetch.session.cache.slots")
             ),
             cold_reads=ColdReads(runtime, self._core),
+            metadata=metadata,
+            quorum=quorum,
             controller=controller,
+            forwarding=forwarding,
             producer_ids=producer_ids,
             groups=groups,
             transactions=transactions,
             telemetry=ClientTelemetry(runtime.clock, runtime.random, config.integer("telemetry.max.bytes")),
             tasks=self._core,
         )
-        server = self._server = Server(runtime, config, Dispatcher(self._broker, self._requests))
-        self._stack.push_async_callback(self._requests.close)
-        self._stack.push_async_callback(self._drain, server)
-        bound = [await server.bind(endpoint) for endpoint in config.broker_listeners]
+        return self._broker
 
-        self._apply_metadata(between(MetadataImage(), controller.image))
-        replicas.set_strays_aside()
-        await replicas.catch_up()
-        controller.subscribe(self._apply_metadata)
-        advertised = advertise(bound, config.advertised_listeners, runtime.net.host_name)
-        self.advertised = advertised
-        self._broker_epoch = await controller.register_broker(
-            BrokerRegistration(
-                broker_id=config.node_id,
-                incarnation_id=random_uuid(runtime.random),
-                endpoints=tuple(
-                    RegisteredEndpoint(name=e.listener, host=e.host, port=e.port, security_protocol=PLAINTEXT)
-                    for e in advertised
-                ),
-                directories=tuple(directories[path].directory_id for path in config.log_dirs),
-                rack=config.optional_string("broker.rack"),
-                clean_shutdown=clean,
+    @property
+    def _is_broker(self) -> bool:
+        return "broker" in self._config.strings("process.roles")
+
+    @property
+    def _is_controller(self) -> bool:
+        return "controller" in self._config.strings("process.roles")
+
+    @property
+    def _is_in_cluster(self) -> bool:
+        """There are other nodes in the quorum, or this one is not in it."""
+        return not QuorumSettings.from_config(self._config).is_sole
+
+    def _ways_to_controller(
+        self, quorum: RaftDriver, metadata: MetadataPublisher, local: LocalController
+    ) -> tuple[Controller, ControllerChannel | None]:
+        """What this broker asks the controller by, and what hands on the requests of its clients."""
+        config = self._config
+        if not self._is_in_cluster:
+            return local, None
+        # Late, because a node that has nobody to ask need not load what asks.
+        from ottla.membership.channel import ControllerChannel
+        from ottla.membership.controller import Channels, ClusterController
+
+        def find() -> tuple[str, int] | None:
+            return None if local.leader_id is None else quorum.address(local.leader_id)
+
+        def channel(timeout_ms: int) -> ControllerChannel:
+            made = ControllerChannel(
+                self._runtime, find, name=f"broker-{config.node_id}", timeout_s=timeout_ms / 1000
             )
+            self._stack.callback(made.close)
+            return made
+
+        timeout_ms = config.integer("request.timeout.ms")
+        life = channel(config.integer("broker.session.timeout.ms") // 2)
+        channels = Channels(life, channel(timeout_ms))
+        controller = ClusterController(
+            local, self._runtime, config, quorum, metadata, self.cluster_id, channels
         )
-        logs.start(self._core, self._high_watermark)
-        self._core.spawn(replicas.run(), "log-work")
-        self._core.spawn(server.close_idle_connections(), "idle-connections")
-        self.address = (advertised[0].host, advertised[0].port)
-        if metrics_endpoint is not None and config.metrics_listener is not None:
-            endpoint = metrics_endpoint(self._broker, server.limits)
-            await endpoint.serve(config.metrics_listener)
-            self._stack.push_async_callback(endpoint.stop)
-        self._warn_of_few_descriptors(logs)
+        return controller, channel(timeout_ms)
+
+    async def _serve_controllers(self, broker: Broker, local: LocalController) -> None:
+        """Other members of the quorum elect a leader with this node before it can do anything else."""
+        # Whoever asks here looks for the active controller: what is asked is not to be handed on.
+        self._seen_by_controllers = replace(broker, controller=local)
+        server = Server(self._runtime, self._config, self._seen_by_controllers, self._requests)
+        self._stack.callback(server.abort)
+        self._stack.push_async_callback(server.stop_reading)
+        bound = [
+            await server.bind(endpoint, CONTROLLER_REGISTRY) for endpoint in self._config.controller_listeners
+        ]
+        # Of a broker, clients are told something else later.
+        self.advertised = tuple(bound)
+        self.address = (bound[0].host, bound[0].port)
+        self._core.spawn(server.close_idle_connections(), "idle-connections-of-controllers")
+        self._core.spawn(server.make_way(), "request-memory-of-controllers")
         server.serve()
-        self._started = True
+
+    async def _bind(self, server: Server) -> tuple[RegisteredEndpoint, ...]:
+        """Where clients come in, as the cluster is told of it."""
+        config = self._config
+        bound = [await server.bind(endpoint) for endpoint in config.broker_listeners]
+        advertised = advertise(bound, config.advertised_listeners, self._runtime.net.host_name)
+        self.advertised = advertised
+        self.address = (advertised[0].host, advertised[0].port)
+        return tuple(
+            RegisteredEndpoint(name=e.listener, host=e.host, port=e.port, security_protocol=PLAINTEXT)
+            for e in advertised
+        )
+
+    async def _join_cluster(
+        self, registration: BrokerRegistration, directories: Mapping[str, meta_properties.MetaProperties]
+    ) -> BrokerLife:
+        from ottla.membership.life import BrokerLife
+
+        def offline() -> tuple[UUID, ...]:
+            logs = self._replicas.logs
+            return tuple(
+                directories[path].directory_id
+                for path in self._config.log_dirs
+                if logs.failure_of(path) is not None
+            )
+
+        metadata = self._broker.metadata
+        life = BrokerLife(self._runtime, self._config, self._controller, metadata, registration, offline)
+        await life.register()
+        await life.wait_caught_up()
+        self._core.spawn(life.run(), "broker-life")
+        self._replicate()
+        return life
+
+    def _replicate(self) -> None:
+        """With other brokers: follow their partitions, and tell the controller who follows ours."""
+        from ottla.membership.isr_channel import ControllerIsrChannel
+        from ottla.replication.fetcher import Fetchers
+
+        config, replicas = self._config, self._replicas
+        replicas.following = Fetchers(
+            self._runtime, config, replicas.logs, replicas.in_sync, config.inter_broker_listener, self._core
+        )
+        channel = ControllerIsrChannel(self._controller, config.node_id)
+        self._core.spawn(replicas.in_sync.run(channel), "in-sync")
+        self._core.spawn(replicas.watch_followers(), "followers")
+
+    def _open_logs(self, logs: LogManager, stored: MetadataImage) -> None:
+        stored_config = effective_config(self._config, stored)
+        logs.open(
+            lambda topic: resolve_topic(stored_config, stored.config(ResourceType.TOPIC, topic)),
+            partial(_topic_id_of, stored, self._config.node_id),
+        )
+
+    def _other_brokers(self, metadata: MetadataPublisher) -> OtherBrokers:
+        config = self._config
+        others = OtherBrokers(
+            self._runtime.net,
+            lambda: metadata.image,
+            listener=config.inter_broker_listener,
+            client_id=f"broker-{config.node_id}",
+            timeout_s=config.integer("request.timeout.ms") / 1000,
+        )
+        self._stack.callback(others.close)
+        return others
 
     def _load_metrics_endpoint(self) -> type[MetricsEndpoint] | None:
         address = self._config.metrics_listener
@@ -208,8 +380,19 @@ class Node:
             ) from error
         return MetricsEndpoint
 
+    async def _serve_metrics(self, endpoint: type[MetricsEndpoint] | None) -> None:
+        address = self._config.metrics_listener
+        if endpoint is not None and address is not None:
+            metrics = endpoint(self._broker, self._server.limits)
+            await metrics.serve(address)
+            self._stack.push_async_callback(metrics.stop)
+
     async def stop(self) -> None:
         """Finish what is in flight, sync, close: the next start needs no recovery."""
+        if self._life is not None and self._started and not self._failed.done():
+            if self._config.boolean("controlled.shutdown.enable"):
+                await self._life.leave()
+            self._broker_epoch = self._life.epoch
         await self._stack.aclose()
         await self._runtime.close()
 
@@ -252,7 +435,8 @@ class Node:
     async def _close_logs(self, logs: LogManager) -> None:
         # After a failure, or half a start, files may not be what memory says: leave no clean mark, so that
         # the next start looks at them.
-        if self._started and not self._failed.done():
+        # Who is no broker has not looked at them, and says nothing of their state.
+        if self._is_broker and self._started and not self._failed.done():
             await logs.close(self._broker_epoch)
 
     def _apply_metadata(self, change: MetadataChange) -> None:
@@ -268,6 +452,9 @@ class Node:
     def _apply_broker_configs(self, image: MetadataImage) -> None:
         config = effective_config(self._config, image)
         self._broker.config = config
+        if self._seen_by_controllers is not None:
+            self._seen_by_controllers.config = config
+        self._broker.appends.config = config
         self._replicas.logs.config = config
         self._server.limits.configure(config)
         self._replicas.update_config(config, image)
@@ -279,8 +466,10 @@ class Node:
 
     async def _allocate_producer_ids(self) -> range:
         try:
-            block = await self._controller.allocate_producer_ids(self._config.node_id, self._broker_epoch)
-        except StorageError as error:
+            block = await self._controller.allocate_producer_ids(
+                self._config.node_id, self._broker_epoch if self._life is None else self._life.epoch
+            )
+        except KafkaError as error:
             # As Kafka answers where it gets no ids: producers try again, which they would not after others.
             raise CoordinatorLoadInProgress(f"no producer id can be given out: {error}") from error
         return range(block.first_id, block.first_id + block.size)

@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 from raw_client import RawConnection
 
 import ottla.testing
-from ottla.coordinator.matching import Matched, Matching
+from ottla.coordinator.groups.matching import Matched, Matching
 from ottla.handlers.registry import REGISTRY
 from ottla.wire.api import ApiKey
 

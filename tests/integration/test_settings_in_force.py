@@ -60,7 +60,7 @@ def add_to_metadata(data_dir: str, records: list[ConfigRecord]) -> None:
         config = BrokerConfig.from_properties({"node.id": "1", "log.dirs": data_dir})
         log = open_metadata_log(runtime, config, clean=True)
         values = [Record(None, encode_record(record), 1) for record in records]
-        log.append_batches(
+        log.append_as_follower(
             memoryview(encode_batch(values, base_offset=log.next_offset, leader_epoch=log.latest_epoch))
         )
         log.close()

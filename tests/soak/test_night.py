@@ -32,8 +32,9 @@ MINUTES = float(os.environ.get("OTTLA_SOAK_MINUTES", "30"))
 WITHOUT = set(filter(None, os.environ.get("OTTLA_SOAK_WITHOUT", "").split(",")))
 SEED = os.environ.get("OTTLA_SOAK_SEED", "1")
 DISK_BYTES = int(512 * MIB + MINUTES * 30 * MIB)
-# The last third of a process's life may hold so much more than the first.
-GROWTH_FACTOR_MAX, GROWTH_MIB_MAX = 1.25, 64
+# So much more may be kept between attacks in the last third of a process's life than in the first: there are
+# more segments, producers and aborted transactions to know of. In half an hour 35 KiB a second are seen.
+GROWTH_MIB_MAX = 32
 QUIET_S = 120
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(int(MINUTES * 60) + 900)]
@@ -91,7 +92,7 @@ def test_a_night_for_the_node(node: Node, disk: tuple[Path, bool]) -> None:
         assert worker.failure is None, f"{worker.name}: {worker.failure!r}"
         assert not worker.is_alive(), f"{worker.name} came to no end"
     then, now = node.memory_then_and_now()
-    assert now < then * GROWTH_FACTOR_MAX + GROWTH_MIB_MAX, f"memory grew from {then:.0f} to {now:.0f} MiB"
+    assert now < then + GROWTH_MIB_MAX, f"memory grew from {then:.0f} to {now:.0f} MiB"
     # What is acknowledged outlives the process.
     assert node.stop() == 0, tail(node)
     node.start()
@@ -134,7 +135,7 @@ def report(
 ) -> None:
     then, now = node.memory_then_and_now()
     print(f"\n{ledger.count} records acknowledged, {len(ledger.aborted)} aborted")
-    print(f"memory: {then:.0f} MiB in the first third, {now:.0f} MiB in the last")
+    print(f"memory between attacks: {then:.0f} MiB in the first third, {now:.0f} MiB in the last")
     print(f"administration: {administration.done}, refused: {administration.refused}")
     print(f"without an answer: {administration.unanswered}")
     print(f"attacks: {attacker.done}")

@@ -9,10 +9,14 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ottla.varints import read_uvarint, uvarint
 from ottla.wire.errors import ErrorCode
-from ottla.wire.primitives import read_uvarint, skip_tags, uvarint
+from ottla.wire.primitives import skip_tags
 
 VERSION = 12
+CONSUMER = -1
+DEBUGGER = -2
+"""Of who reads from any replica, leader or not, what is committed."""
 
 _HEAD = struct.Struct(">iiiibii")  # replica id, max wait, min bytes, max bytes, isolation, session id, epoch
 _PARTITION = struct.Struct(">iiqiqi")  # index, leader epoch, offset, last fetched epoch, log start, max bytes
@@ -53,8 +57,9 @@ def encode(
     max_bytes: int,
     partition_max_bytes: int,
     read_committed: bool,
+    replica_id: int = CONSUMER,
 ) -> bytes:
-    body = bytearray(_HEAD.pack(-1, max_wait_ms, min_bytes, max_bytes, int(read_committed), 0, -1))
+    body = bytearray(_HEAD.pack(replica_id, max_wait_ms, min_bytes, max_bytes, int(read_committed), 0, -1))
     body += uvarint(len(topics) + 1)
     for topic, partitions in topics.items():
         name = topic.encode()

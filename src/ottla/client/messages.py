@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, get_args
 
 from ottla.wire.messages import field_defaults, newest_version, widen
 from ottla.wire.nullable import allow_null
+from ottla.wire.screening import screened, walker
 
 __all__ = ["AskCodec", "ask_codec", "versions_known"]
 
@@ -57,7 +58,13 @@ def ask_codec(api_key: int, version: int) -> AskCodec:
         return buffer.getvalue()
 
     def read(data: bytes | memoryview, at: int) -> Any:
-        return read_entity(data, at)[0]
+        try:
+            return read_entity(data, at)[0]
+        except KeyError:
+            # A broker that is newer tells more than kio knows.
+            walk = walker(response_type)  # type: ignore[arg-type]
+            data, at = screened(walk, memoryview(data), at)
+            return read_entity(data, at)[0]
 
     def widen_response(response: Any) -> Any:
         return widen(response, newest_module)

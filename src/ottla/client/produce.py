@@ -55,9 +55,9 @@ class PartitionProducer:
     async def send(self, batch: bytes) -> None:
         """Raises what became of an earlier batch; after that the partition must not be sent to again."""
         while len(self._in_flight) >= self._in_flight_max:
-            await self._settle_first()
+            await self._await_first()
         if self._peer is None or self._peer.is_lost:
-            await self._settle_all()
+            await self._await_all()
             self._peer = await self._cluster.retried(self._find_leader)
         task = asyncio.ensure_future(self._produce(self._peer, batch))
         self._in_flight.append((batch, task))
@@ -65,18 +65,18 @@ class PartitionProducer:
         await asyncio.sleep(0)
 
     async def flush(self) -> None:
-        await self._settle_all()
+        await self._await_all()
 
     def cancel(self) -> None:
         for _, task in self._in_flight:
             task.cancel()
         self._in_flight.clear()
 
-    async def _settle_all(self) -> None:
+    async def _await_all(self) -> None:
         while self._in_flight:
-            await self._settle_first()
+            await self._await_first()
 
-    async def _settle_first(self) -> None:
+    async def _await_first(self) -> None:
         _, task = self._in_flight[0]
         try:
             await task

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.client.cluster import GROUP, TRANSACTION, ClusterClient
 from ottla.client.errors import error_for
+from ottla.records.producer import NOBODY, ProducerIdentity
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -25,26 +26,16 @@ _END_VERSION: Final = 4
 _OFFSET_FETCH_VERSION: Final = 9
 
 
-class ProducerIdentity(NamedTuple):
-    """What the batches of one transaction carry."""
-
-    id: int
-    epoch: int
-
-
 class CommittedOffset(NamedTuple):
     offset: int
     metadata: str
-
-
-UNKNOWN: Final = ProducerIdentity(-1, -1)
 
 
 async def new_producer(cluster: ClusterClient) -> ProducerIdentity:
     """For batches outside transactions: sequence numbers keep a resend from becoming a duplicate."""
     values = {"transactional_id": None, "transaction_timeout": TRANSACTION_TIMEOUT_MS}
     answer = await cluster.ask(
-        None, ApiKey.INIT_PRODUCER_ID, values | {"producer_id": UNKNOWN.id, "producer_epoch": UNKNOWN.epoch}
+        None, ApiKey.INIT_PRODUCER_ID, values | {"producer_id": NOBODY.id, "producer_epoch": NOBODY.epoch}
     )
     return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
@@ -103,7 +94,7 @@ class Transactions:
         self._cluster = cluster
         self.transactional_id = transactional_id
         self._timeout_ms = timeout_ms
-        self._producer = UNKNOWN
+        self._producer = NOBODY
 
     async def begin(self) -> ProducerIdentity:
         """Ends what is open under this id, and shuts out everybody who has used it before.
@@ -115,9 +106,9 @@ class Transactions:
             self._producer = await self._init(self._producer)
         except KafkaError as error:
             # Unused for a week the id is forgotten, and with it nobody is left to shut out.
-            if error.code != ErrorCode.invalid_producer_id_mapping or self._producer == UNKNOWN:
+            if error.code != ErrorCode.invalid_producer_id_mapping or self._producer == NOBODY:
                 raise
-            self._producer = await self._init(UNKNOWN)
+            self._producer = await self._init(NOBODY)
         return self._producer
 
     async def commit(self, group: str, offsets: Mapping[tuple[str, int], CommittedOffset]) -> None:

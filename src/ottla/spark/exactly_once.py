@@ -22,7 +22,8 @@ import logging
 import re
 from typing import Any, Final
 
-from ottla.client.transaction import CommittedOffset, ProducerIdentity, Transactions
+from ottla.client.transaction import CommittedOffset, Transactions
+from ottla.records.producer import ProducerIdentity
 from ottla.spark.checkpoint import Checkpoint
 from ottla.spark.connection import shared_connection
 from ottla.spark.positions import Offsets

@@ -16,8 +16,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ottla.client.produce import PartitionProducer
-from ottla.client.transaction import ProducerIdentity, add_partitions, new_producer
+from ottla.client.transaction import add_partitions, new_producer
 from ottla.records.arrow_encode import encode_columns
+from ottla.records.producer import ProducerIdentity
 from ottla.records.stamp import next_sequence, stamped
 from ottla.spark.connection import Connection, shared_connection
 from ottla.spark.routing import Router, UnknownTarget

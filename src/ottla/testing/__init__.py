@@ -1,6 +1,7 @@
-"""Brokers for tests: one inside the test process, or a real one that can be killed.
+"""Brokers for tests: one inside the test process, a real one that can be killed, or a cluster of those.
 
-With pytest, ask for the fixtures `ottla_broker` (one per test) or `ottla_broker_session` (one for all).
+With pytest, ask for the fixtures `ottla_broker` (one per test), `ottla_broker_session` (one for all) or
+`ottla_cluster` (three brokers that replicate).
 Anywhere else, `with ottla.testing.broker() as b:` and connect to `b.bootstrap_servers`.
 """
 
@@ -9,12 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ottla.testing.cluster import BrokerCluster, ClusterBroker
     from ottla.testing.in_process import InProcessBroker, broker
     from ottla.testing.process import BrokerProcess
 
-__all__ = ["BrokerProcess", "InProcessBroker", "broker"]
+__all__ = ["BrokerCluster", "BrokerProcess", "ClusterBroker", "InProcessBroker", "broker"]
 
 _MODULES = {
+    "BrokerCluster": "ottla.testing.cluster",
+    "ClusterBroker": "ottla.testing.cluster",
     "BrokerProcess": "ottla.testing.process",
     "InProcessBroker": "ottla.testing.in_process",
     "broker": "ottla.testing.in_process",

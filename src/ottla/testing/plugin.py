@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from ottla.testing.cluster import BrokerCluster
     from ottla.testing.in_process import InProcessBroker
 
 
@@ -28,3 +29,12 @@ def ottla_broker_session() -> Iterator[InProcessBroker]:
 
     with InProcessBroker() as broker:
         yield broker
+
+
+@pytest.fixture
+def ottla_cluster() -> Iterator[BrokerCluster]:
+    """Three fresh brokers, each in a process of its own, that replicate each other's partitions."""
+    from ottla.testing.cluster import BrokerCluster
+
+    with BrokerCluster() as cluster:
+        yield cluster

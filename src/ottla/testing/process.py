@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from types import TracebackType
+from typing import Self
 
 from ottla.testing.settings import SettingValue, properties
 
+READY_SECONDS_MAX = 60.0
 _READY = re.compile(r"Ready: (?P<host>\S+):(?P<port>\d+) in (?P<seconds>[\d.]+) s")
 
 
@@ -43,6 +46,11 @@ class BrokerProcess:
         return self._running().pid
 
     @property
+    def is_running(self) -> bool:
+        """Paused or not; false for one that has died by itself."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def bootstrap_servers(self) -> str:
         return f"127.0.0.1:{self.port}"
 
@@ -52,24 +60,43 @@ class BrokerProcess:
         with open(self._log_path, errors="replace") as file:
             return file.read()
 
-    def start(self) -> BrokerProcess:
+    def start(self) -> Self:
         """Returns when clients can connect."""
-        if self._process is not None:
+        self.launch()
+        return self.wait_ready()
+
+    def launch(self) -> None:
+        """Starts without waiting: brokers of a cluster wait for each other."""
+        if self.is_running:
             raise RuntimeError("the broker is already running")
-        command = [sys.executable, "-m", "ottla.cli.main", "start"]
-        command += ["--port", str(self.port), "--data-dir", self.data_dir, "--log-level", self._log_level]
-        for name, value in self._settings.items():
-            command += ["--set", f"{name}={value}"]
+        self._forget()
+        command = [sys.executable, "-m", "ottla.cli.main", "start", "--log-level", self._log_level]
         with open(self._log_path, "a") as log:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if ready := _READY.match(line):
-                self.port = int(ready["port"])
-                self.seconds_to_ready = float(ready["seconds"])
-                return self
-        status = self._process.wait()
-        self._process = None
+            self._process = subprocess.Popen(
+                [*command, *self._arguments()], stdout=subprocess.PIPE, stderr=log, text=True
+            )
+
+    def _arguments(self) -> list[str]:
+        arguments = ["--port", str(self.port), "--data-dir", self.data_dir]
+        for name, value in self._settings.items():
+            arguments += ["--set", f"{name}={value}"]
+        return arguments
+
+    def wait_ready(self, timeout_seconds: float = READY_SECONDS_MAX) -> Self:
+        process = self._running()
+        assert process.stdout is not None
+        late = threading.Timer(timeout_seconds, process.kill)
+        late.start()
+        try:
+            for line in process.stdout:
+                if ready := _READY.match(line):
+                    self.port = int(ready["port"])
+                    self.seconds_to_ready = float(ready["seconds"])
+                    return self
+        finally:
+            late.cancel()
+        status = process.wait()
+        self._forget()
         raise RuntimeError(f"the broker ended with status {status} before it was ready:\n{self.log}")
 
     def stop(self, timeout_seconds: float = 30) -> int:
@@ -80,7 +107,15 @@ class BrokerProcess:
         """SIGKILL: no chance to sync, flush or say goodbye."""
         self._end(signal.SIGKILL, 30)
 
-    def restart(self) -> BrokerProcess:
+    def pause(self) -> None:
+        """SIGSTOP: the process is there, and does nothing, as on a machine that hangs."""
+        self._running().send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """It goes on, and believes that no time has passed."""
+        self._running().send_signal(signal.SIGCONT)
+
+    def restart(self) -> Self:
         """Kill, and start on the same port and data."""
         self.kill9()
         return self.start()
@@ -91,7 +126,7 @@ class BrokerProcess:
             self.kill9()
         shutil.rmtree(self._own_dir, ignore_errors=True)
 
-    def __enter__(self) -> BrokerProcess:
+    def __enter__(self) -> Self:
         return self if self._process is not None else self.start()
 
     def __exit__(
@@ -106,8 +141,9 @@ class BrokerProcess:
 
     def _end(self, number: signal.Signals, timeout_seconds: float) -> int:
         process = self._running()
-        # Does nothing to a broker that has died by itself.
+        # Does nothing to a broker that has died by itself; one that is paused could not hear it.
         process.send_signal(number)
+        process.send_signal(signal.SIGCONT)
         try:
             status = process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
@@ -115,7 +151,11 @@ class BrokerProcess:
             process.wait()
             raise
         finally:
-            self._process = None
-            if process.stdout is not None:
-                process.stdout.close()
+            self._forget()
         return status
+
+    def _forget(self) -> None:
+        """A process that has ended."""
+        process, self._process = self._process, None
+        if process is not None and process.stdout is not None:
+            process.stdout.close()

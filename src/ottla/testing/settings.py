@@ -19,6 +19,24 @@ _DEFAULTS: Mapping[str, str] = {
 }
 
 
+# A broker that is killed should be missed soon, and many partitions take long to fail over to others.
+_CLUSTER_DEFAULTS: Mapping[str, str] = {
+    "broker.heartbeat.interval.ms": "300",
+    "broker.session.timeout.ms": "2000",
+    "controller.quorum.election.timeout.ms": "500",
+    "controller.quorum.fetch.timeout.ms": "1000",
+    "group.consumer.assignment.interval.ms": "0",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+}
+
+
+def cluster_properties(settings: Mapping[str, SettingValue] | None) -> dict[str, str]:
+    """For each of several brokers, as a properties file would have them."""
+    return {**_CLUSTER_DEFAULTS, **{name: _text(value) for name, value in (settings or {}).items()}}
+
+
 def properties(settings: Mapping[str, SettingValue] | None) -> dict[str, str]:
     """As a properties file would have them."""
     return {**_DEFAULTS, **{name: _text(value) for name, value in (settings or {}).items()}}

@@ -5,7 +5,11 @@ Only white space and ids are normalised. Numbers that change from run to run (ti
 
 from __future__ import annotations
 
+import json
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ import pytest
 from kafka_cluster import CLASSES, Cluster, normal
 
 from ottla.cli.framework import catalogue
+from ottla.cli.framework.run import INTERRUPTED
 
 pytestmark = [pytest.mark.maven, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -127,6 +132,59 @@ def test_same_quotas_and_credentials(both: Any, cluster: Cluster, tool: Any) -> 
         assert ours or "missing" in words
     refused = configs("--alter", "--user", "ann", "--delete-config", "request_percentage")
     assert "Invalid config(s): request_percentage" in refused.err
+
+
+def test_same_client_metrics(both: Any, cluster: Cluster, tool: Any) -> None:
+    server = ("--bootstrap-server", cluster.bootstrap_servers)
+    settings = ("--metrics", "org.apache.kafka.producer.", "--interval", "60000", "--match", "client_id=a.*")
+    altered = tool("client-metrics", "--alter", "--name", "writers", *settings, *server)
+    assert altered.out == "Altered client metrics config for writers.\n"
+    for words in (("--list",), ("--describe",), ("--describe", "--name", "missing")):
+        ours, theirs = both("client-metrics", *words)
+        # Kafka keeps settings in a hash map.
+        assert sorted(ours) == sorted(theirs)
+        assert ours
+    ours, theirs = both("client-metrics", "--delete", "--name", "writers")
+    assert ours == theirs == ["Deleted client metrics config for writers."]
+
+
+def test_same_moves_and_elections(both: Any, filled: str, tmp_path: Path) -> None:
+    topics, plan, nowhere = tmp_path / "topics.json", tmp_path / "plan.json", tmp_path / "nowhere.json"
+    topics.write_text('{"topics": [{"topic": "filled"}], "version": 1}')
+    partitions = ({"topic": "filled", "partition": number, "replicas": [1]} for number in range(2))
+    plan.write_text(json.dumps({"version": 1, "partitions": list(partitions)}))
+    nowhere.write_text('{"version": 1, "partitions": [{"topic": "filled", "partition": 9, "replicas": [1]}]}')
+    chosen = ("--reassignment-json-file", str(plan))
+    for words in (
+        ("--list",),
+        ("--generate", "--topics-to-move-json-file", str(topics), "--broker-list", "1"),
+        ("--execute", *chosen),
+        ("--execute", *chosen, "--throttle", "1000000"),
+        ("--verify", *chosen, "--preserve-throttles"),
+        ("--verify", *chosen),
+        ("--cancel", *chosen, "--preserve-throttles"),
+    ):
+        ours, theirs = both("reassign-partitions", *words)
+        assert ours == theirs
+        assert ours
+    ours, theirs = both(
+        "leader-election", "--election-type", "preferred", "--topic", "filled", "--partition", "0"
+    )
+    assert ours == theirs == ["Valid replica already elected for partitions filled-0"]
+
+
+def test_replicas_of_kafka_are_verified(cluster: Cluster, filled: str) -> None:
+    command = [sys.executable, "-m", "ottla.cli.main", "replica-verification", "--topics-include", filled]
+    command += ["--broker-list", cluster.bootstrap_servers, "--time", "-2", "--report-interval-ms", "1"]
+    command += ["--max-wait-ms", "10"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert "verification process is started" in running.stdout.readline()
+        for line in running.stdout:
+            if "max lag is 0 for partition filled-" in line:
+                break
+        running.send_signal(signal.SIGINT)
+    assert running.returncode == INTERRUPTED
 
 
 def test_same_storage(cluster: Cluster, tool: Any, tmp_path: Path) -> None:

@@ -253,6 +253,7 @@ def test_features_quorum_and_log_dirs(on: Any, tool: Any, broker: InProcessBroke
     server = ("--bootstrap-server", broker.bootstrap_servers)
     features = tool("features", *server, "describe").lines
     assert [line.split()[1] for line in features] == [
+        "eligible.leader.replicas.version",
         "group.version",
         "metadata.version",
         "transaction.version",

@@ -14,9 +14,9 @@ import pytest
 
 from ottla.config import BrokerConfig, LogConfig, resolve_topic
 from ottla.config.rules import check_topic
-from ottla.coordinator.hosted import HostedShard
-from ottla.coordinator.shard_log import ReplicatedShardLog
-from ottla.log.files import LogFiles
+from ottla.coordinator.host.hosted import HostedShard
+from ottla.coordinator.host.shard_log import ReplicatedShardLog
+from ottla.log.log import PartitionLog
 from ottla.log.manager import LogManager
 from ottla.log.types import TopicPartition
 from ottla.node import Node
@@ -101,20 +101,20 @@ def test_retention_that_asks_for_partitions_that_are_gone_is_found(monkeypatch: 
 
 
 def test_flushing_a_log_that_was_deleted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def release(self: LogFiles) -> None:
+    def release(self: PartitionLog) -> None:
         for segment in self.segments:
-            self._open_segments.forget(segment)
+            self.files.open_segments.forget(segment)
             segment.release()
 
-    async def flush(self: LogFiles, upto: int | None = None) -> None:
+    async def flush(self: PartitionLog, upto: int | None = None) -> None:
         self._flush_lock = self._flush_lock or asyncio.Lock()
         async with self._flush_lock:
             end_offset = self.next_offset if upto is None else min(upto, self.next_offset)
             if self.recovery_point < end_offset:
                 await self._sync(end_offset)
 
-    monkeypatch.setattr(LogFiles, "release", release)
-    monkeypatch.setattr(LogFiles, "flush", flush)
+    monkeypatch.setattr(PartitionLog, "release", release)
+    monkeypatch.setattr(PartitionLog, "flush", flush)
     find("deletion", "NodeNeverFails")
 
 
@@ -181,5 +181,5 @@ def test_a_connection_lost_without_reason_is_found(monkeypatch: pytest.MonkeyPat
     async def fail(*_: object) -> Awaitable[None]:
         raise ZeroDivisionError("a bug in a handler")
 
-    monkeypatch.setattr("ottla.controller.controller.Controller.create_partitions", fail)
+    monkeypatch.setattr("ottla.controller.controller.LocalController.create_partitions", fail)
     assert "closed the connection of grow" in find("deletion", "NodeNeverFails")

@@ -247,7 +247,7 @@ def test_offsets_that_miss_their_transaction_are_noticed(monkeypatch: pytest.Mon
         committed = committed and partition.topic_partition.topic == "t"
         return append_marker(partition, producer_id, epoch, coordinator_epoch, committed, *rest)
 
-    from ottla.coordinator.groups import Groups
+    from ottla.coordinator.groups.state import Groups
 
     end = Groups.end_transaction
     monkeypatch.setattr(Partition, "append_marker", broken)

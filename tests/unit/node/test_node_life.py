@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from ottla.config import BrokerConfig
-from ottla.controller.controller import Controller
-from ottla.coordinator.runtime import GroupCoordinator
+from ottla.controller.controller import LocalController
+from ottla.coordinator.groups.coordinator import GroupCoordinator
 from ottla.log.manager import LogManager
 from ottla.log.names import CLEAN_SHUTDOWN_FILE
+from ottla.metadata.publisher import MetadataPublisher
 from ottla.node import Node
+from ottla.raft.driver import RaftDriver
 from ottla.replication.manager import ReplicaManager
 from ottla.server.listener import Server
 from ottla.sim.broker import LOG_DIR, PROPERTIES
@@ -27,10 +29,10 @@ STEPS: list[tuple[type, str]] = [
     (LogManager, "start"),
     (LogManager, "close"),
     (LogManager, "unlock"),
-    (Controller, "start"),
-    (Controller, "subscribe"),
-    (Controller, "register_broker"),
-    (Controller, "close"),
+    (RaftDriver, "start"),
+    (MetadataPublisher, "subscribe"),
+    (LocalController, "register_broker"),
+    (RaftDriver, "close"),
     (ReplicaManager, "catch_up"),
     (GroupCoordinator, "close"),
     (Server, "bind"),
@@ -81,12 +83,12 @@ def test_clients_come_in_last(steps: list[str]) -> None:
         await node.start()
         assert steps == [
             "LogManager.lock",
-            "Controller.start",
+            "RaftDriver.start",
             "LogManager.open",
             "Server.bind",
+            "MetadataPublisher.subscribe",
             "ReplicaManager.catch_up",
-            "Controller.subscribe",
-            "Controller.register_broker",
+            "LocalController.register_broker",
             "LogManager.start",
             "Server.serve",
         ]
@@ -105,7 +107,7 @@ def test_clients_go_first(steps: list[str]) -> None:
             "Server.stop_reading",
             "GroupCoordinator.close",
             "Server.abort",
-            "Controller.close",
+            "RaftDriver.close",
             "LogManager.close",
             "LogManager.unlock",
         ]
@@ -117,11 +119,11 @@ def test_clients_go_first(steps: list[str]) -> None:
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (Controller, "start"),
+        (RaftDriver, "start"),
         (LogManager, "open"),
         (Server, "bind"),
         (ReplicaManager, "catch_up"),
-        (Controller, "register_broker"),
+        (LocalController, "register_broker"),
         (Server, "serve"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,

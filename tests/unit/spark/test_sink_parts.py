@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ottla.client.transaction import ProducerIdentity
 from ottla.records.arrow_encode import encode_columns
 from ottla.records.murmur import key_partitions
+from ottla.records.producer import ProducerIdentity
 from ottla.records.records import iter_records
 from ottla.spark.checkpoint import SourceOffsets, topic_offsets
 from ottla.spark.exactly_once import SeveralAttempts, _cause, _passes, _read_mark, _require_single_attempt

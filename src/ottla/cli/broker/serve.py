@@ -30,6 +30,7 @@ from ottla.raft.metadata_log import QuorumError
 from ottla.raft.quorum_state import QuorumStateDamaged
 from ottla.runtime import real_runtime
 from ottla.runtime.disk import DiskLocked
+from ottla.runtime.freed_memory import keep_giving_back, share_one_heap
 
 # What keeps a node from starting and is for the operator to mend: the texts say how.
 _REFUSALS = (
@@ -64,6 +65,7 @@ def serve(
         names = ", ".join(ignored(config.unknown_keys))
         print(f"ottla: warning: ignored settings that Ottla does not know: {names}", file=sys.stderr)
     _raise_file_limit()
+    share_one_heap()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         status = runner.run(_serve(config))
     ignore_from_now_on()
@@ -87,7 +89,8 @@ async def _serve(config: BrokerConfig) -> int:
         loop.add_signal_handler(number, act)
     asked = asyncio.ensure_future(stopping.wait())
 
-    node = Node(real_runtime(), config)
+    runtime = real_runtime()
+    node = Node(runtime, config)
     starting = asyncio.ensure_future(node.start())
     await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
     starting.cancel()
@@ -110,7 +113,9 @@ async def _serve(config: BrokerConfig) -> int:
         gc.enable()
         _announce(node, config)
         failed = asyncio.ensure_future(node.wait_failed())
+        giving_back = asyncio.ensure_future(keep_giving_back(runtime.offload))
         await asyncio.wait({failed, asked}, return_when=asyncio.FIRST_COMPLETED)
+        giving_back.cancel()
         # The node has logged what failed, and knows not to call this a clean shutdown.
         await node.stop()
         return 1 if failed.done() else 0

@@ -30,12 +30,7 @@ def broker_config(
 ) -> BrokerConfig:
     """ConfigError or OSError when they cannot be used. Of another process if its directory is given."""
     path = properties_file and os.path.join(working_directory, properties_file)
-    properties = _read(path) if path else dict(_WITHOUT_FILE)
-    for setting in settings:
-        name, separator, value = setting.partition("=")
-        if not separator or not name.strip():
-            raise ConfigError(f"--set {setting}: must be key=value")
-        properties[name.strip()] = value.strip()
+    properties = given_properties(path, settings)
     if data_dir is not None:
         properties["log.dirs"] = data_dir
     config = BrokerConfig.from_properties(properties)
@@ -46,6 +41,17 @@ def broker_config(
     if port is not None:
         properties.update(_on_port(config, port))
     return BrokerConfig.from_properties(properties)
+
+
+def given_properties(path: str | None, settings: Iterable[str]) -> dict[str, str]:
+    """Of a file, and of `--set`, which wins."""
+    properties = _read(path) if path else dict(_WITHOUT_FILE)
+    for setting in settings:
+        name, separator, value = setting.partition("=")
+        if not separator or not name.strip():
+            raise ConfigError(f"--set {setting}: must be key=value")
+        properties[name.strip()] = value.strip()
+    return properties
 
 
 def ignored(unknown_keys: Iterable[str]) -> list[str]:

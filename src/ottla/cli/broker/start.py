@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import sys
 from typing import Any
 
 from ottla.cli.broker.stop_signals import end_at_once_until_started
@@ -11,6 +12,11 @@ from ottla.cli.broker.stop_signals import end_at_once_until_started
 _EPILOG = """\
 Without a file, the broker listens on 127.0.0.1:9092 and keeps its data in ./ottla-data, and new
 consumer groups begin at once (group.initial.rebalance.delay.ms=0).
+With --brokers, each broker is a process of its own, with its settings and data in DIR/broker-1 and so on.
+They listen on consecutive ports from --port on, and for their metadata quorum on the ports after those: three
+on 9092 to 9094 and 9095 to 9097. --port 0 takes free ones. One that dies is started again after half a
+second, and after pauses of up to 30 s if it does not stay up; one that is stopped is not. The file in its
+directory starts a broker alone.
 SIGTERM, Ctrl-C or the end of the terminal (SIGHUP, unless run by nohup) finishes what is in flight, syncs
 the data and ends with status 0; a second SIGTERM or Ctrl-C ends at once.
 """
@@ -32,6 +38,8 @@ def add_to(commands: Any) -> None:
     )
     parser.add_argument("--port", type=_port, help="port to listen on; 0 takes a free one")
     parser.add_argument("--data-dir", metavar="DIR", help="directory for data, instead of log.dirs")
+    parser.add_argument("--brokers", type=_brokers, metavar="N", help="run a cluster of N brokers")
+    parser.add_argument("--rack", help="with --brokers: their rack (default: the name of this machine)")
     parser.add_argument(
         "--set",
         dest="settings",
@@ -51,12 +59,35 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     end_at_once_until_started()
+    if options.brokers is not None:
+        from ottla.cli.broker.several import serve_several
+
+        return serve_several(
+            options.brokers,
+            options.properties_file,
+            options.port,
+            options.data_dir,
+            options.rack,
+            options.settings,
+            options.log_level,
+        )
+    if options.rack is not None:
+        print("ottla: --rack is for --brokers; a single broker has --set broker.rack=NAME", file=sys.stderr)
+        return 1
     # Nothing made while starting is garbage; `serve` freezes it all and turns the collector on again.
     gc.disable()
     # Late, because asyncio and the broker take longer to import than `ottla --help` to answer.
     from ottla.cli.broker.serve import serve
 
     return serve(options.properties_file, options.port, options.data_dir, options.settings, options.log_level)
+
+
+def _brokers(text: str) -> int:
+    from ottla.config.local_cluster import BROKERS_MAX
+
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= BROKERS_MAX:
+        raise argparse.ArgumentTypeError(f"{text}: must be a number from 1 to {BROKERS_MAX}")
+    return int(text)
 
 
 def _port(text: str) -> int:

@@ -120,6 +120,9 @@ class Admin:
         began_s = time.monotonic()
         try:
             return self._runner.run(self._told_while_waiting(work))
+        except asyncio.CancelledError:
+            # Ctrl-C in the moment before the runner listens for it; nobody else cancels.
+            raise KeyboardInterrupt from None
         except KafkaError as error:
             raise Refused(error.code, error.message, error.about) from None
         except PeerUnusable as error:

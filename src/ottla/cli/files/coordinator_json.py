@@ -43,7 +43,7 @@ def transaction_formatter() -> Formatter:
 
 
 def _formatter(decode: Decode, wanted: Callable[[int], bool]) -> Formatter:
-    from ottla.coordinator.records import UnknownRecord
+    from ottla.coordinator.host.shard_kind import UnknownRecord
 
     def form(message: Message) -> bytes:
         key: Any = message.key()
@@ -67,7 +67,7 @@ def dumped(
     decode: Decode, key: bytes | None, value: bytes | None, offset: int
 ) -> tuple[str | None, str | None]:
     """Key and payload as a dump of the log shows them."""
-    from ottla.coordinator.records import UnknownRecord
+    from ottla.coordinator.host.shard_kind import UnknownRecord
 
     if key is None:
         return f"Error at offset {offset}, skipping. The record has no key.", None
@@ -108,7 +108,7 @@ def transaction_record(key: bytes, value: bytes | None) -> tuple[Data, Data | No
     from kio.serial import entity_reader
     from kio.serial.errors import SerialError
 
-    from ottla.coordinator.records import UnknownRecord
+    from ottla.coordinator.host.shard_kind import UnknownRecord
     from ottla.coordinator.transactions import records
 
     values: dict[int, Any] = {0: records.TransactionLogValueV0, 1: records.TransactionLogValueV1}
@@ -128,8 +128,8 @@ def transaction_record(key: bytes, value: bytes | None) -> tuple[Data, Data | No
 
 def group_record(key: bytes, value: bytes | None) -> tuple[Data, Data | None]:
     """Of `__consumer_offsets`."""
-    from ottla.coordinator.offset_records import OffsetCommitKey, OffsetCommitValue
-    from ottla.coordinator.records import decode
+    from ottla.coordinator.groups.offset_records import OffsetCommitKey, OffsetCommitValue
+    from ottla.coordinator.groups.records import decode
     from ottla.metadata.uuids import uuid_text
 
     typed_key, typed_value = decode(key, value)

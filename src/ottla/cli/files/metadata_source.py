@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from ottla.cli.framework.errors import ToolError
+from ottla.log.types import METADATA_PARTITION
 from ottla.metadata.carried import carried_records, quota_entity
+from ottla.metadata.cluster_records import BrokerRegistrationChangeRecord
 from ottla.metadata.control import ControlType, control_type, read_snapshot_timestamp
-from ottla.metadata.foreign_records import BrokerRegistrationChangeRecord
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import (
     MetadataRecord,
@@ -24,12 +25,11 @@ from ottla.metadata.records import (
     RegisterBrokerRecord,
     decode_record,
 )
-from ottla.metadata.transactions import settle
+from ottla.metadata.transactions import MetadataTransactions
 from ottla.records.batch import BatchHeader, crc_matches, iter_headers
 from ottla.records.compression import CorruptRecords
 from ottla.records.records import Record, iter_records
 
-METADATA_DIRECTORY = "__cluster_metadata-0"
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _SEGMENT = re.compile(r"(\d{20})\.log")
 
@@ -103,8 +103,8 @@ def _files(path: str) -> list[str]:
         os.stat(path)
         return [path]
     directory = path
-    if os.path.isdir(f"{path}/{METADATA_DIRECTORY}"):
-        directory = f"{path}/{METADATA_DIRECTORY}"
+    if os.path.isdir(f"{path}/{METADATA_PARTITION}"):
+        directory = f"{path}/{METADATA_PARTITION}"
     names = sorted(os.listdir(directory))
     snapshots = [name for name in names if _SNAPSHOT.fullmatch(name)]
     bases = [int(match[1]) for match in map(_SEGMENT.fullmatch, names) if match]
@@ -137,7 +137,7 @@ def _replayed(files: list[str]) -> ClusterMetadata:
                 place = _Place(record.offset, header.leader_epoch, record.timestamp_ms)
         if snapshot:
             place = place._replace(offset=int(snapshot[1]) - 1, epoch=int(snapshot[2]))
-    return _metadata(settle(records).records, place)
+    return _metadata(MetadataTransactions().counting(records), place)
 
 
 def _records(path: str) -> Iterator[tuple[BatchHeader, Record]]:

@@ -30,6 +30,7 @@ PURPOSES: dict[str, dict[str, str]] = {
     },
     "Look after consumers": {
         "consumer-groups": "see lag and members, reset offsets, delete groups",
+        "client-metrics": "see and change which clients push which metrics",
     },
     "Look after producers": {
         "transactions": "see transactions, find and abort those that hang",
@@ -44,6 +45,12 @@ PURPOSES: dict[str, dict[str, str]] = {
         "features": "show the features of the cluster",
         "metadata-quorum": "show the state of the metadata quorum",
         "log-dirs": "show what the log directories of brokers hold",
+    },
+    "Look after replicas": {
+        "reassign-partitions": "move replicas to other brokers or directories",
+        "leader-election": "elect leaders of partitions",
+        "preferred-replica-election": "what older courses call leader-election",
+        "replica-verification": "compare the replicas of topics",
     },
     "Inspect files": {
         "dump-log": "print segments, indexes and snapshots as text",

@@ -11,8 +11,9 @@ from ottla.cli.framework.tool import JSON, Option, Tool
 _MADE = "<!-- Made by `python -m ottla.cli.framework.reference docs/reference/tools`. Do not edit. -->"
 _INTRO = """\
 Every tool is a command of `ottla` and also an executable with the name of Kafka's: `ottla topics`,
-`kafka-topics` and `kafka-topics.sh` are the same. They need `pip install 'ottla[tools]'`, and work against
-Apache Kafka, too. In a pipe they print what Kafka's tools print; on a terminal, tables; with `--json`, JSON.
+`kafka-topics` and `kafka-topics.sh` are the same. They work against Apache Kafka, too. In a pipe they print
+what Kafka's tools print; on a terminal, tables; with `--json`, JSON. Those that produce or consume, and
+tables, need `pip install 'ottla[tools]'`.
 """
 
 

@@ -14,6 +14,7 @@ _CONTROLLERS = 2
 
 def run(given: argparse.Namespace) -> int:
     from ottla.cli.cluster.admin import cluster
+    from ottla.client.admin.replicas import unregister_broker
     from ottla.wire.api import ApiKey
     from ottla.wire.errors import ErrorCode
 
@@ -28,7 +29,7 @@ def run(given: argparse.Namespace) -> int:
     with cluster(given) as admin:
         if given.command == "unregister":
             try:
-                admin.ask(ApiKey.UNREGISTER_BROKER, {"broker_id": given.id})
+                admin.call(unregister_broker, given.id)
                 line = f"Broker {given.id} is no longer registered."
             except Refused as error:
                 if error.code != ErrorCode.unsupported_version:

@@ -13,7 +13,7 @@ from ottla.cli.framework.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, T
 
 if TYPE_CHECKING:
     from ottla.cli.cluster.admin import Admin
-    from ottla.cli.cluster.resource_configs import Setting
+    from ottla.client.admin.configs import Setting
 
 
 class _Kind(NamedTuple):
@@ -180,7 +180,7 @@ def _alter_clients(
 
 
 def _describe(given: argparse.Namespace, admin: Admin, kind: str, name: str | None) -> None:
-    from ottla.cli.cluster import resource_configs
+    from ottla.client.admin.configs import describe_configs
 
     present = _names(admin, kind)
     if name is not None and name not in present and not given.all:
@@ -195,9 +195,9 @@ def _describe(given: argparse.Namespace, admin: Admin, kind: str, name: str | No
     for entity in names:
         # Only the broker itself knows what stands in its file.
         node = int(entity) if kind in {"brokers", "broker-loggers"} and entity else None
-        settings = resource_configs.describe(
-            admin, _KINDS[kind].resource, [entity], synonyms=True, node=node
-        )[entity]
+        settings = admin.call(describe_configs, _KINDS[kind].resource, [entity], synonyms=True, node=node)[
+            entity
+        ]
         shown = sorted(setting for setting in settings if given.all or _is_dynamic(kind, entity, setting))
         title = _title(kind, entity, everything=given.all)
         lines += [title, *(_line(setting) for setting in shown)]
@@ -208,7 +208,7 @@ def _describe(given: argparse.Namespace, admin: Admin, kind: str, name: str | No
 
 
 def _names(admin: Admin, kind: str) -> list[str]:
-    from ottla.cli.cluster import resource_configs
+    from ottla.client.admin.configs import list_config_resources
     from ottla.client.admin.topics import list_topics
     from ottla.wire.api import ApiKey
 
@@ -216,7 +216,7 @@ def _names(admin: Admin, kind: str) -> list[str]:
         return list(admin.call(list_topics))
     if kind in {"brokers", "broker-loggers"}:
         return [*(str(node) for node in admin.nodes()), *([""] if kind == "brokers" else [])]
-    names = set(resource_configs.list_resources(admin, _KINDS[kind].resource))
+    names = set(admin.call(list_config_resources, _KINDS[kind].resource))
     if kind == "groups" and admin.serves(ApiKey.LIST_GROUPS):
         from ottla.client.admin.groups import list_groups
 
@@ -236,7 +236,7 @@ def _title(kind: str, entity: str, *, everything: bool) -> str:
 
 
 def _line(setting: Setting) -> str:
-    from ottla.cli.cluster.resource_configs import SOURCES
+    from ottla.client.admin.configs import SOURCES
 
     synonyms = ", ".join(
         f"{SOURCES[synonym.source]}:{synonym.name}={_text(synonym.value)}" for synonym in setting.synonyms
@@ -246,7 +246,7 @@ def _line(setting: Setting) -> str:
 
 
 def _row(setting: Setting) -> tuple[str, str, str]:
-    from ottla.cli.cluster.resource_configs import SOURCES
+    from ottla.client.admin.configs import SOURCES
 
     return setting.name, _text(setting.value), SOURCES[setting.source].lower()
 
@@ -258,10 +258,10 @@ def _text(value: str | None) -> str:
 def _alter(
     given: argparse.Namespace, admin: Admin, kind: str, name: str, added: dict[str, str], deleted: list[str]
 ) -> None:
-    from ottla.cli.cluster import resource_configs
+    from ottla.client.admin.configs import alter_configs
 
     node = int(name) if kind in {"brokers", "broker-loggers"} and name else None
-    resource_configs.alter(admin, _KINDS[kind].resource, name, added, deleted, node=node)
+    admin.call(alter_configs, _KINDS[kind].resource, name, added, deleted, node=node)
     line = (
         f"Completed updating config for {_KINDS[kind].singular} {name}."
         if name

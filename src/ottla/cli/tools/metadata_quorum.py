@@ -7,7 +7,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli.framework.errors import ToolError, check
+from ottla.cli.framework.errors import ToolError
 from ottla.cli.framework.output import Table, columns, show
 from ottla.cli.framework.tool import COMMAND_CONFIG, EITHER_CONTROLLER, EITHER_SERVER, Command, Option, Tool
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from ottla.cli.cluster.admin import Admin
 
-_TOPIC = "__cluster_metadata"
 _COLUMNS = (
     "NodeId",
     "DirectoryId",
@@ -30,30 +29,19 @@ _COLUMNS = (
 
 def run(given: argparse.Namespace) -> int:
     from ottla.cli.cluster.admin import cluster
+    from ottla.client.admin.quorum import describe_quorum
 
     if given.status == given.replication:
         raise ToolError("exactly one of --status or --replication must be specified with describe")
     if given.human_readable and not given.replication:
         raise ToolError("The option --human-readable is only supported along with --replication")
     with cluster(given) as admin:
-        answer, quorum = _quorum(admin)
+        answer, quorum = admin.call(describe_quorum)
         if given.replication:
             _show_replication(given, quorum)
         else:
             _show_status(given, admin, answer, quorum)
     return 0
-
-
-def _quorum(admin: Admin) -> tuple[Any, Any]:
-    from ottla.wire.api import ApiKey
-
-    answer = admin.ask(
-        ApiKey.DESCRIBE_QUORUM,
-        {"topics": [{"topic_name": _TOPIC, "partitions": [{"partition_index": 0}]}]},
-    )
-    quorum = answer.topics[0].partitions[0]
-    check(quorum.error_code, quorum.error_message, _TOPIC)
-    return answer, quorum
 
 
 def _leader(quorum: Any) -> Any:

@@ -12,6 +12,7 @@ from ottla.cli.framework.tool import Argument, Tool
 # org.apache.kafka.tools and below), classes have not.
 _TOOLS = {
     "BrokerApiVersionsCommand": "broker-api-versions",
+    "ClientMetricsCommand": "client-metrics",
     "ClusterTool": "cluster",
     "ConfigCommand": "configs",
     "ConsoleConsumer": "console-consumer",
@@ -24,10 +25,14 @@ _TOOLS = {
     "FeatureCommand": "features",
     "GetOffsetShell": "get-offsets",
     "Kafka": "server-start",
+    "LeaderElectionCommand": "leader-election",
     "LogDirsCommand": "log-dirs",
     "MetadataQuorumCommand": "metadata-quorum",
     "MetadataShell": "metadata-shell",
+    "PreferredReplicaLeaderElectionCommand": "preferred-replica-election",
     "ProducerPerformance": "producer-perf-test",
+    "ReassignPartitionsCommand": "reassign-partitions",
+    "ReplicaVerificationTool": "replica-verification",
     "StorageTool": "storage",
     "StreamsResetter": "streams-application-reset",
     "TopicCommand": "topics",

@@ -22,6 +22,8 @@ def run(given: argparse.Namespace) -> int:
         properties_file=given.properties_file,
         port=None,
         data_dir=None,
+        brokers=None,
+        rack=None,
         settings=given.override,
         log_level="info",
     )

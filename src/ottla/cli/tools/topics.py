@@ -13,7 +13,7 @@ from ottla.cli.framework.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, T
 
 if TYPE_CHECKING:
     from ottla.cli.cluster.admin import Admin
-    from ottla.cli.cluster.resource_configs import Setting
+    from ottla.client.admin.configs import Setting
     from ottla.client.admin.topics import PartitionState, TopicState
 
 _ACTIONS = ("list", "describe", "create", "alter", "delete")
@@ -172,12 +172,12 @@ def _delete(given: argparse.Namespace, admin: Admin) -> None:
 
 
 def _describe(given: argparse.Namespace, admin: Admin) -> None:
-    from ottla.cli.cluster import resource_configs
+    from ottla.client.admin.configs import TOPIC, describe_configs
     from ottla.client.admin.topics import describe_topics
 
     names = _chosen(given, admin, must_exist=not given.if_exists)
     topics = admin.call(describe_topics, names, given.partition_size_limit_per_response or 2000)
-    settings = resource_configs.describe(admin, resource_configs.TOPIC, [topic.name for topic in topics])
+    settings = admin.call(describe_configs, TOPIC, [topic.name for topic in topics])
     live = set(admin.nodes())
     filtered = any(getattr(given, report) for report in _REPORTS)
     shown: list[tuple[TopicState | None, list[Setting], list[tuple[str, PartitionState]]]] = []

@@ -77,7 +77,7 @@ class Load:
                 if membership.generation < 0 or chance.random() < 0.1:
                     await self._session.ask("find_coordinator", requests.find_coordinator(client, group, 0))
                     membership = await self._session.ask("join_group", requests.join_group(client, group))
-                await self._commit(client, group, topic, partition, membership, chance.randrange(1000))
+                await self._commit(client, group, topic.name, partition, membership, chance.randrange(1000))
             except (RequestFailed, Unanswered):
                 membership = requests.Membership(-1, "")
 
@@ -85,20 +85,27 @@ class Load:
         self,
         client: SimClient,
         group: str,
-        topic: TopicPromises,
+        topic: str,
         partition: int,
         membership: requests.Membership,
         offset: int,
     ) -> None:
         key = (group, partition)
-        cuts = self._session.promises.power_cuts
-        # After a power cut nobody knows what there is until the next acknowledgement.
-        if key in topic.committed or self._session.promises.flushes_offsets or not cuts:
-            topic.committed.setdefault(key, {-1}).add(offset)
+        promises = self._session.promises
+        cuts = promises.power_cuts
+        before = promises.topics.get(topic)
+
+        def may_count(named: TopicPromises) -> None:
+            # After a power cut nobody knows what there is until the next acknowledgement.
+            if key in named.committed or promises.flushes_offsets or not promises.power_cuts:
+                named.committed.setdefault(key, {-1}).add(offset)
+
+        # By name: an administrator may replace the topic meanwhile.
+        asked = promises.asking(topic, may_count)
         request = requests.commit_offset(
             client,
             group,
-            topic.name,
+            topic,
             partition,
             offset,
             generation=membership.generation,
@@ -107,10 +114,13 @@ class Load:
         try:
             await self._session.ask("commit", request)
         except RequestFailed:
-            topic.committed.get(key, set()).discard(offset)
+            asked.ended_s = self._session.world.loop.time()
+            if before is not None:
+                before.committed.get(key, set()).discard(offset)
             raise
-        if cuts == self._session.promises.power_cuts:
-            topic.committed[key] = {offset}
+        asked.ended_s = self._session.world.loop.time()
+        if cuts == promises.power_cuts and before is not None and promises.topics[topic] is before:
+            before.committed[key] = {offset}
 
     async def write_in_transactions(self, name: str) -> None:
         chance = self._session.world.random(name)

@@ -1,12 +1,12 @@
-"""Settings of topics, brokers and groups: described and changed."""
+"""Settings of topics, brokers, groups and clients' metrics: described, changed, and who has any."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.cli.cluster.admin import Admin
-from ottla.cli.framework.errors import check
+from ottla.client.cluster import ClusterClient
+from ottla.client.errors import raise_for_code
 from ottla.wire.api import ApiKey
 
 # Kinds of resources.
@@ -53,13 +53,19 @@ class Setting(NamedTuple):
         return self.source == DEFAULT_SOURCE
 
 
-def describe(
-    admin: Admin, kind: int, names: Sequence[str], *, synonyms: bool = False, node: int | None = None
+async def describe_configs(
+    cluster: ClusterClient,
+    kind: int,
+    names: Sequence[str],
+    *,
+    synonyms: bool = False,
+    node: int | None = None,
 ) -> dict[str, list[Setting]]:
-    """Settings of each resource, in the order of the broker's answer."""
+    """Settings of each resource, in the order of the answer. `node`: only a broker knows its file."""
     if not names:
         return {}
-    answer = admin.ask(
+    answer = await cluster.ask(
+        node,
         ApiKey.DESCRIBE_CONFIGS,
         {
             "resources": [
@@ -67,11 +73,11 @@ def describe(
             ],
             "include_synonyms": synonyms,
         },
-        node=node,
+        about="",
     )
     found: dict[str, list[Setting]] = {}
     for result in answer.results:
-        check(result.error_code, result.error_message, result.resource_name)
+        raise_for_code(result.error_code, result.error_message, result.resource_name)
         found[result.resource_name] = [
             Setting(
                 config.name,
@@ -86,29 +92,31 @@ def describe(
     return found
 
 
-def alter(
-    admin: Admin,
+async def alter_configs(
+    cluster: ClusterClient,
     kind: int,
     name: str,
     added: Mapping[str, str],
-    deleted: Iterable[str],
+    deleted: Iterable[str] = (),
     *,
     node: int | None = None,
 ) -> None:
+    """Sets some, gives others back their defaults, and leaves the rest of the resource as it is."""
     operations = [{"name": key, "config_operation": _DELETE, "value": None} for key in deleted]
     operations += [{"name": key, "config_operation": _SET, "value": value} for key, value in added.items()]
-    answer = admin.ask(
+    answer = await cluster.ask(
+        node,
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         {"resources": [{"resource_type": kind, "resource_name": name, "configs": operations}]},
-        node=node,
+        about="",
     )
     for response in answer.responses:
-        check(response.error_code, response.error_message)
+        raise_for_code(response.error_code, response.error_message, "")
 
 
-def list_resources(admin: Admin, kind: int) -> list[str]:
+async def list_config_resources(cluster: ClusterClient, kind: int) -> list[str]:
     """Names of resources that have settings of their own."""
-    answer = admin.ask(ApiKey.LIST_CONFIG_RESOURCES, {"resource_types": [kind]})
+    answer = await cluster.ask(None, ApiKey.LIST_CONFIG_RESOURCES, {"resource_types": [kind]}, about="")
     return sorted(
         resource.resource_name for resource in answer.config_resources if resource.resource_type == kind
     )
