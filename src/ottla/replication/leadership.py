@@ -113,7 +113,9 @@ class Leadership:
             for replica, follower in followers.items():
                 # Time starts anew for who is in sync: it may take a moment to find its leader.
                 follower.caught_up_at = now if replica in isr else follower.caught_up_at
-                follower.leader_end = UNKNOWN_OFFSET
+                # Between both epochs another one may have led, of whom this one has never heard, and had the
+                # follower cut off what it once had.
+                follower.end_offset = follower.leader_end = UNKNOWN_OFFSET
         if (leader_epoch, partition_epoch) > (self.leader_epoch, self.partition_epoch):
             self._proposed = None
         self.leader_epoch = leader_epoch

@@ -110,6 +110,20 @@ def test_a_follower_joins_when_it_has_what_is_committed_and_what_the_leader_bega
     assert leader.widest_isr == {1, 2}
 
 
+def test_what_a_follower_had_in_an_earlier_epoch_commits_nothing_in_a_later_one() -> None:
+    leader = leading()
+    fetch(leader, 2, 12, 12, 1.0)
+    fetch(leader, 3, 10, 12, 1.0)
+    assert upto(leader, 12, 1.0) == 10
+    # In epoch 5 another one led, and 2 cut off what it had beyond 10: this leader was told of 6 at once.
+    leader.assign(IsrState(6, 9, (1, 2, 3)), (1, 2, 3), 12, now=2.0)
+    fetch(leader, 3, 12, 12, 2.1)
+    assert upto(leader, 12, 2.1) < 0, "2 has not been heard of since"
+    fetch(leader, 2, 10, 12, 2.2)
+    assert upto(leader, 12, 2.2) == 10
+    assert shrinking(leader, 12, 2.0 + LAG) is None, "time began anew"
+
+
 def test_metadata_overtakes_a_proposal_and_an_answer_overtakes_metadata() -> None:
     leader = leading(isr=(1, 2))
     fetch(leader, 3, 12, 12, 1.0)
