@@ -19,6 +19,7 @@ from bench.maven import PeerUnavailable
 
 from ottla.client.cluster import EARLIEST, GROUP, LATEST, ClusterClient
 from ottla.client.errors import ClusterUnreachable, error_for
+from ottla.client.metadata import ClusterInfo
 from ottla.client.peer import AuthenticationFailed, PeerUnusable
 from ottla.records.batch import iter_headers
 from ottla.records.records import Record, encode_batch, iter_records
@@ -176,6 +177,20 @@ def test_a_broker_that_comes_back_is_asked_again() -> None:
             assert (await asked).high_watermark == 1
 
         run(broker.bootstrap_servers, work)
+
+
+def test_a_coordinator_that_is_missing_in_the_metadata_is_asked_all_the_same(
+    ottla_broker_session: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers learn of a coordinator's broker one after the other."""
+    monkeypatch.setattr("ottla.client.cluster.read_cluster", lambda answer: ClusterInfo(None, -1, {}))
+
+    async def work(cluster: ClusterClient) -> None:
+        values = {"groups": ["nobody"], "include_authorized_operations": False}
+        answer = await cluster.ask_coordinator(GROUP, "nobody", ApiKey.DESCRIBE_GROUPS, values)
+        assert [group.group_id for group in answer.groups] == ["nobody"]
+
+    run(ottla_broker_session.bootstrap_servers, work)
 
 
 def tls_context(directory: Path) -> tuple[ssl.SSLContext, str]:

@@ -67,7 +67,7 @@ class ClusterClient:
         self._connections = Connections(network, properties, self.timeouts.connect_s)
         self._cluster = ClusterInfo(None, -1, {})
         self._topics: dict[str, TopicInfo] = {}
-        self._coordinators: dict[tuple[int, str], int] = {}
+        self._coordinators: dict[tuple[int, str], BrokerNode] = {}
         self._is_stale = False
         self.unreachable: ClusterUnreachable | None = None
         """Why the attempt before the one under way failed, if no broker could be reached."""
@@ -137,7 +137,8 @@ class ClusterClient:
         return await self.node(self._cluster.controller_id)
 
     async def coordinator(self, kind: int, key: str) -> Peer:
-        return await self.node((await self.coordinating_broker(kind, key)).id)
+        broker = await self.coordinating_broker(kind, key)
+        return await self._connections.peer(broker.host, broker.port)
 
     async def coordinating_broker(self, kind: int, key: str) -> BrokerNode:
         """The one that looks after a group or a transactional id."""
@@ -148,8 +149,9 @@ class ClusterClient:
             answer = await self._bounded(peer, peer.ask(ApiKey.FIND_COORDINATOR, values))
             found = answer.coordinators[0]
             raise_for_code(found.error_code, found.error_message, f"coordinator of {key}")
-            known = self._coordinators[kind, key] = found.node_id
-        return await self._broker(known)
+            # Where it is, the answer says itself: other brokers may not have heard of it yet.
+            known = self._coordinators[kind, key] = BrokerNode(found.node_id, found.host, found.port)
+        return known
 
     # Asking
 
