@@ -207,6 +207,7 @@ class Node:
         )
         groups.update_config(config)
         producer_ids = ProducerIds(self._allocate_producer_ids)
+        self._other_brokers = self._ways_to_other_brokers(metadata)
         transactions = self._transactions = TransactionCoordinator(
             config.node_id,
             TransactionSettings.from_config(config),
@@ -214,7 +215,7 @@ class Node:
             producer_ids,
             replicas,
             groups,
-            self._other_brokers(metadata).ask,
+            self._other_brokers.ask,
             runtime.clock,
             self._core,
         )
@@ -353,7 +354,7 @@ class Node:
             partial(_topic_id_of, stored, self._config.node_id),
         )
 
-    def _other_brokers(self, metadata: MetadataPublisher) -> OtherBrokers:
+    def _ways_to_other_brokers(self, metadata: MetadataPublisher) -> OtherBrokers:
         config = self._config
         others = OtherBrokers(
             self._runtime.net,
@@ -447,6 +448,7 @@ class Node:
         self._replicas.apply(change)
         self._groups.apply(change)
         self._transactions.apply(change)
+        self._other_brokers.apply(change)
         self._broker.telemetry.apply(change)
 
     def _apply_broker_configs(self, image: MetadataImage) -> None:

@@ -15,6 +15,7 @@ from ottla.coordinator.transactions.other_brokers import OtherBrokers
 from ottla.coordinator.transactions.remote_markers import RemoteMarkers, Told
 from ottla.coordinator.transactions.remote_verification import Asked, RemoteVerification
 from ottla.log.types import TopicPartition
+from ottla.metadata.change import between
 from ottla.metadata.image import BrokerImage, MetadataImage
 from ottla.metadata.records import Endpoint
 from ottla.records.markers import Marker
@@ -29,12 +30,12 @@ A, B, GONE = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPart
 TX = "tx"
 
 
-def image_with(host: str) -> MetadataImage:
+def image_with(host: str, *, epoch: int = 1, fenced: bool = False) -> MetadataImage:
     """Broker 1 is there, broker 2 has no listener for others."""
     endpoints = (Endpoint(name="PLAINTEXT", host=host, port=PORT, security_protocol=0),)
 
     def of(broker_id: int, endpoints: tuple[Endpoint, ...]) -> BrokerImage:
-        return BrokerImage(broker_id, 1, UUID(int=1), endpoints, (), None, False, False, ())
+        return BrokerImage(broker_id, epoch, UUID(int=1), endpoints, (), None, fenced, False, ())
 
     return MetadataImage(brokers={1: of(1, endpoints), 2: of(2, ())})
 
@@ -51,6 +52,10 @@ class Asking:
         self.markers = RemoteMarkers(self.others.ask, scope)
         self.verification = RemoteVerification(self.others.ask, scope)
         self.cluster = ClusterClient(world.runtime("b7").net, f"b1:{PORT}")
+
+    def learn(self, image: MetadataImage) -> None:
+        before, self.image = self.image, image
+        self.others.apply(between(before, image))
 
     async def begin(self) -> ProducerIdentity:
         """A transaction of a client that is about to write to A."""
@@ -147,5 +152,39 @@ def test_who_cannot_be_reached_is_said_and_found_again_where_it_is_then() -> Non
             except NetworkException:
                 continue
         assert codes == {A: ErrorCode.none}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("learned", "why"),
+    [
+        (image_with("b1", fenced=True), "broker 1 is fenced"),
+        (image_with("b1", epoch=2), "before it was started anew"),
+        (MetadataImage(), "no broker 1"),
+    ],
+)
+def test_who_is_gone_as_the_cluster_says_is_not_waited_for(learned: MetadataImage, why: str) -> None:
+    """A machine without power ends no connection."""
+
+    async def scenario(peer: Asking) -> None:
+        producer = await peer.begin()
+        assert await peer.ask(producer, A, add=True) == {A: ErrorCode.none}
+        peer.world.network.partition(["b1"], ["b7"])
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        asked = asyncio.ensure_future(peer.ask(producer, A, add=False))
+        await asyncio.sleep(1)
+        peer.learn(image_with("b1"))
+        await asyncio.sleep(1)
+        assert not asked.done()
+        peer.learn(learned)
+        with pytest.raises(NetworkException, match=why):
+            await asked
+        assert clock() - began < 3
+        # The next is asked over a connection of its own, at once.
+        peer.world.network.heal()
+        peer.learn(image_with("b1", epoch=3))
+        assert await peer.ask(producer, A, add=False) == {A: ErrorCode.none}
 
     run(scenario)
