@@ -162,12 +162,15 @@ class Node:
             # What is on disk here may be old: which partitions this broker has, its cluster knows.
             registration = registration._replace(endpoints=await self._bind(server))
             self._life = await self._join_cluster(registration, directories)
-            self._open_logs(logs, metadata.image)
-        elif self._is_broker:
-            self._open_logs(logs, metadata.image)
-            registration = registration._replace(endpoints=await self._bind(server))
+        known = metadata.image
+        if self._is_broker:
+            await self._open_logs(logs, known)
+            if self._life is None:
+                registration = registration._replace(endpoints=await self._bind(server))
 
-        self._apply_metadata(between(MetadataImage(), metadata.image))
+        self._apply_metadata(between(MetadataImage(), known))
+        # The cluster may have gone on while logs were opened.
+        self._apply_metadata(between(known, metadata.image))
         # Before anything else gets its turn, or changes would be missed.
         metadata.subscribe(self._apply_metadata)
         if self._is_broker:
@@ -347,9 +350,10 @@ class Node:
         self._core.spawn(replicas.in_sync.run(channel), "in-sync")
         self._core.spawn(replicas.watch_followers(), "followers")
 
-    def _open_logs(self, logs: LogManager, stored: MetadataImage) -> None:
+    async def _open_logs(self, logs: LogManager, stored: MetadataImage) -> None:
+        """Away from the event loop: who recovers for minutes still votes, and follows the metadata."""
         stored_config = effective_config(self._config, stored)
-        logs.open(
+        await logs.open_in_turns(
             lambda topic: resolve_topic(stored_config, stored.config(ResourceType.TOPIC, topic)),
             partial(_topic_id_of, stored, self._config.node_id),
         )

@@ -7,8 +7,9 @@ import contextlib
 import errno
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import TypeAlias
 from uuid import UUID
 
 from ottla.config import BrokerConfig, LogConfig
@@ -39,7 +40,7 @@ from ottla.log.scrubber import Scrubber
 from ottla.log.segment import OpenSegments
 from ottla.log.types import METADATA_PARTITION, LogClosed, TopicPartition
 from ottla.runtime import Clock, Runtime
-from ottla.runtime.tasks import TaskScope
+from ottla.runtime.tasks import TaskScope, finished
 from ottla.wire.errors import LogDirNotFound, ReplicaNotAvailable, StorageError
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,12 @@ PRESENCE_INTERVAL_MS = 250
 
 # Logs that are looked for in one round, one after the other.
 _PRESENCE_CHECKS_MAX = 64
+
+OPENING_SLICE_SECONDS = 0.25
+OPENING_SAID_SECONDS = 10.0
+
+ConfigOf: TypeAlias = Callable[[str], LogConfig]
+TopicIdOf: TypeAlias = Callable[[TopicPartition], UUID | None]
 
 
 class MetadataDirLost(RuntimeError):
@@ -71,6 +78,7 @@ class LogManager:
         self._dirs: list[LogDir] = []
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._open_segments = OpenSegments()
+        self._being_opened = ""
         self._removal = DelayedRemoval(runtime.disk)
         self._checkpoint_lock = asyncio.Lock()
         # Not known before the partitions are.
@@ -368,7 +376,7 @@ class LogManager:
                     self._disk.rename(old, f"{home.path}/{away}")
                     self._disk.sync_dir(home.path)
 
-    def _resume_moves(self, config_of: Callable[[str], LogConfig]) -> None:
+    def _resume_moves(self, config_of: ConfigOf) -> None:
         """At start: copies go on growing; one whose log is gone was about to take its place."""
         for directory in self._dirs:
             if directory.failure is not None:
@@ -477,16 +485,47 @@ class LogManager:
         """Whether the directory was left in good order."""
         return any(directory.clean for directory in self._dirs if directory.path == path.rstrip("/"))
 
-    def open(
-        self,
-        config_of: Callable[[str], LogConfig],
-        topic_id_of: Callable[[TopicPartition], UUID | None] = lambda partition: None,
+    def open(self, config_of: ConfigOf, topic_id_of: TopicIdOf = lambda partition: None) -> None:
+        """Open what is in the locked directories. `topic_id_of` is asked for logs that do not know theirs.
+
+        Blocks, for minutes where much has to be recovered: `open_in_turns` does not.
+        """
+        for _ in self._opening(config_of, topic_id_of):
+            pass
+
+    async def open_in_turns(
+        self, config_of: ConfigOf, topic_id_of: TopicIdOf = lambda partition: None
     ) -> None:
-        """Open what is in the locked directories. `topic_id_of` is asked for logs that do not know theirs."""
+        """As `open`, in a thread. Nobody may ask for logs before it is done."""
+        steps = self._opening(config_of, topic_id_of)
+        clock = self._runtime.clock
+        began = clock.monotonic()
+        take = asyncio.ensure_future(self._take(steps))
+        try:
+            while not (await asyncio.wait([take], timeout=OPENING_SAID_SECONDS))[0]:
+                log.info(
+                    "still opening logs, %d of them after %.0f s; next is %s",
+                    len(self._logs),
+                    clock.monotonic() - began,
+                    self._being_opened,
+                )
+            take.result()
+        finally:
+            if not take.done():
+                take.cancel()
+                await asyncio.wait([take])
+
+    async def _take(self, steps: Iterator[None]) -> None:
+        # A thread cannot be stopped in the middle of a log, and the directories are in its hands.
+        while await finished(self._runtime.offload.run(_some_of, steps, self._runtime.clock)):
+            pass
+
+    def _opening(self, config_of: ConfigOf, topic_id_of: TopicIdOf) -> Iterator[None]:
+        """A step for each log."""
         started = self._runtime.clock.monotonic()
         self._put_away_what_was_moved()
         for directory in self._dirs:
-            self._open_dir(directory, config_of, topic_id_of)
+            yield from self._open_dir(directory, config_of, topic_id_of)
             self._lower_checkpoint(directory)
             self.cleaner.load(directory.path)
         self._resume_moves(config_of)
@@ -495,12 +534,7 @@ class LogManager:
         elapsed_ms = (self._runtime.clock.monotonic() - started) * 1000
         log.info("opened %d logs in %d ms", len(self._logs), elapsed_ms)
 
-    def _open_dir(
-        self,
-        directory: LogDir,
-        config_of: Callable[[str], LogConfig],
-        topic_id_of: Callable[[TopicPartition], UUID | None],
-    ) -> None:
+    def _open_dir(self, directory: LogDir, config_of: ConfigOf, topic_id_of: TopicIdOf) -> Iterator[None]:
         path = directory.path
         recovery_points = read_offsets(self._disk, f"{path}/{RECOVERY_POINTS_FILE}")
         start_offsets = read_offsets(self._disk, f"{path}/{START_OFFSETS_FILE}")
@@ -539,6 +573,8 @@ class LogManager:
                 recovery_points.get(partition, 0),
                 start_offsets.get(partition),
             )
+            self._being_opened = f"{path}/{name}"
+            yield
             try:
                 opened = opening.open(config_of(partition.topic))
                 self._adopt(opened, topic_id_of(partition))
@@ -745,6 +781,12 @@ class LogManager:
         idle_since_ms = self._runtime.clock.now_ms() - self.config.integer("producer.id.expiration.ms")
         for partition_log in self._logs.values():
             partition_log.producers.expire(idle_since_ms)
+
+
+def _some_of(steps: Iterator[None], clock: Clock) -> bool:
+    """Take steps for a while; whether there are more."""
+    end = clock.monotonic() + OPENING_SLICE_SECONDS
+    return any(clock.monotonic() >= end for _ in steps)
 
 
 def _another_topics(path: str) -> FileExistsError:

@@ -209,7 +209,7 @@ def test_a_connection_that_is_gone_says_sooner_that_it_died() -> None:
         assert not (await heartbeat(peer, 2, answer.broker_epoch)).is_fenced
         # And not back.
         await connect()
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(2)
         assert node._broker.metadata.image.brokers[2].fenced
 
     with_controller(scenario)

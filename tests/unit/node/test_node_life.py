@@ -25,7 +25,7 @@ from ottla.sim.world import SimWorld, simulate
 CONFIG = BrokerConfig.from_properties(PROPERTIES)
 STEPS: list[tuple[type, str]] = [
     (LogManager, "lock"),
-    (LogManager, "open"),
+    (LogManager, "open_in_turns"),
     (LogManager, "start"),
     (LogManager, "close"),
     (LogManager, "unlock"),
@@ -84,7 +84,7 @@ def test_clients_come_in_last(steps: list[str]) -> None:
         assert steps == [
             "LogManager.lock",
             "RaftDriver.start",
-            "LogManager.open",
+            "LogManager.open_in_turns",
             "Server.bind",
             "MetadataPublisher.subscribe",
             "ReplicaManager.catch_up",
@@ -120,7 +120,7 @@ def test_clients_go_first(steps: list[str]) -> None:
     ("owner", "name"),
     [
         (RaftDriver, "start"),
-        (LogManager, "open"),
+        (LogManager, "open_in_turns"),
         (Server, "bind"),
         (ReplicaManager, "catch_up"),
         (LocalController, "register_broker"),
