@@ -36,6 +36,15 @@ FEATURES = (
     Feature(ELIGIBLE_LEADER_REPLICAS_VERSION, level_min=0, level_max=1, level_new=0),
 )
 
+# Of Apache Kafka's own, which has the last two on from the start: a broker that could not bear them could not
+# join. What they turn on is asked for by APIs that Ottla does not advertise, so that who wants it finds out.
+# The first is followed with the log of the quorum.
+_BORNE = (
+    SupportedFeature(name="kraft.version", min_supported_version=0, max_supported_version=1),
+    SupportedFeature(name="share.version", min_supported_version=0, max_supported_version=1),
+    SupportedFeature(name="streams.version", min_supported_version=0, max_supported_version=1),
+)
+
 
 def new_cluster_records() -> list[FeatureLevelRecord]:
     """`metadata.version` leads: it says how to read everything after it."""
@@ -48,7 +57,7 @@ def new_cluster_records() -> list[FeatureLevelRecord]:
 
 def supported_features() -> tuple[SupportedFeature, ...]:
     """As a broker tells the controller."""
-    return tuple(
+    own = (
         SupportedFeature(
             name=feature.name,
             min_supported_version=feature.level_min,
@@ -56,6 +65,7 @@ def supported_features() -> tuple[SupportedFeature, ...]:
         )
         for feature in FEATURES
     )
+    return (*own, *_BORNE)
 
 
 def check_supported(levels: Mapping[str, int]) -> None:

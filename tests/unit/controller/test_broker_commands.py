@@ -69,6 +69,9 @@ def test_a_broker_is_registered_with_the_offset_of_its_record_as_epoch() -> None
         "group.version",
         "transaction.version",
         "eligible.leader.replicas.version",
+        "kraft.version",
+        "share.version",
+        "streams.version",
     ]
 
 

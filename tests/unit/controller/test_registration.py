@@ -81,8 +81,8 @@ def test_a_registration_that_does_not_fit_is_refused(
 
 def test_a_broker_must_support_what_the_cluster_has_turned_on() -> None:
     cluster = Cluster(1)
-    cluster.apply([FeatureLevelRecord(name="share.version", feature_level=1)])
-    with pytest.raises(UnsupportedVersion, match=r"version 1 of share\.version"):
+    cluster.apply([FeatureLevelRecord(name="share.version", feature_level=2)])
+    with pytest.raises(UnsupportedVersion, match=r"version 2 of share\.version"):
         cluster.register(registration(2))
 
 
