@@ -30,6 +30,7 @@ from ottla.log.segment import OPEN_SEGMENTS_MAX
 from ottla.log.types import TopicPartition
 from ottla.metadata import meta_properties
 from ottla.metadata.change import MetadataChange, between
+from ottla.metadata.features import supported_features
 from ottla.metadata.image import MetadataImage, ResourceType
 from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla.metadata.publisher import MetadataPublisher
@@ -179,6 +180,8 @@ class Node:
             if self._life is None:
                 self._broker_epoch = await local.register_broker(registration)
             logs.start(self._core, self._high_watermark)
+        if self._is_controller and self._is_in_cluster:
+            self._enrol()
         for work, name in (
             (local.run(), "controller"),
             (self._replicas.run(), "log-work"),
@@ -336,6 +339,27 @@ class Node:
         self._core.spawn(life.run(), "broker-life")
         self._replicate()
         return life
+
+    def _enrol(self) -> None:
+        from ottla.membership.enrolment import keep_enrolled
+        from ottla.metadata.cluster_records import RegisterControllerRecord
+
+        registration = RegisterControllerRecord(
+            controller_id=self._config.node_id,
+            incarnation_id=random_uuid(self._runtime.random),
+            end_points=tuple(
+                RegisteredEndpoint(
+                    name=endpoint.name,
+                    host=endpoint.host or self._runtime.net.host_name,
+                    port=endpoint.port,
+                    security_protocol=PLAINTEXT,
+                )
+                for endpoint in self._broker.quorum.settings.endpoints
+            ),
+            features=supported_features(),
+        )
+        enrolling = keep_enrolled(self._runtime.clock, self._controller, self._broker.metadata, registration)
+        self._core.spawn(enrolling, "enrolment")
 
     def _replicate(self) -> None:
         """With other brokers: follow their partitions, and tell the controller who follows ours."""

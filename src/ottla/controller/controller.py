@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ottla.config import BrokerConfig
 from ottla.controller.active import ActiveController
 from ottla.controller.brokers import BrokerRegistration, register_broker
-from ottla.controller.command import Deciding
+from ottla.controller.command import Deciding, Result
 from ottla.controller.configs import (
     ConfigOutcome,
     ResourceChanges,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ottla.controller.heartbeats import BrokerHeartbeat, HeartbeatReply
     from ottla.controller.reassignment import OngoingReassignment, Reassignment, ReassignmentOutcome
     from ottla.controller.supervision import Supervision
+    from ottla.metadata.cluster_records import RegisterControllerRecord
 
 logger = logging.getLogger(__name__)
 
@@ -187,6 +188,9 @@ class LocalController:
         # stands for itself, and a start that ends between them leaves no mark of a clean shutdown, so that
         # the next one elects all of them again.
         return await active.write_in_parts(register_broker(active.newest, registration, active.next_offset))
+
+    async def register_controller(self, registration: RegisterControllerRecord) -> None:
+        await self.active.write(Result([registration], None))
 
     async def heartbeat(self, heartbeat: BrokerHeartbeat) -> HeartbeatReply:
         return await self._supervise().heartbeat(heartbeat)

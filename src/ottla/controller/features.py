@@ -10,7 +10,7 @@ from ottla.controller.command import Result
 from ottla.controller.configs import ISR_MIN
 from ottla.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION, FEATURES, METADATA_VERSION
 from ottla.metadata.image import MetadataImage, ResourceType
-from ottla.metadata.records import ConfigRecord, FeatureLevelRecord, MetadataRecord
+from ottla.metadata.records import ConfigRecord, FeatureLevelRecord, MetadataRecord, SupportedFeature
 from ottla.wire.errors import InvalidUpdateVersion
 
 _DISABLED = (0, 0)
@@ -71,11 +71,9 @@ def _check(image: MetadataImage, update: FeatureUpdate, node_id: int) -> None:
     local = {feature.name: (feature.level_min, feature.level_max) for feature in FEATURES}
     _check_support(update, f"Local controller {node_id}", local)
     for broker in image.brokers.values():
-        supported = {
-            feature.name: (feature.min_supported_version, feature.max_supported_version)
-            for feature in broker.features
-        }
-        _check_support(update, f"Broker {broker.id}", supported)
+        _check_support(update, f"Broker {broker.id}", _levels(broker.features))
+    for controller in image.controllers.values():
+        _check_support(update, f"Controller {controller.controller_id}", _levels(controller.features))
     if update.level < current and update.upgrade_type == UpgradeType.UPGRADE:
         raise _invalid(
             update,
@@ -84,6 +82,12 @@ def _check(image: MetadataImage, update: FeatureUpdate, node_id: int) -> None:
         )
     if update.level > current and update.upgrade_type != UpgradeType.UPGRADE:
         raise _invalid(update, "Can't downgrade to a newer version.")
+
+
+def _levels(features: Sequence[SupportedFeature]) -> dict[str, tuple[int, int]]:
+    return {
+        feature.name: (feature.min_supported_version, feature.max_supported_version) for feature in features
+    }
 
 
 def _check_support(update: FeatureUpdate, who: str, supported: Mapping[str, tuple[int, int]]) -> None:

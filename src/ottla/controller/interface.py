@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ottla.controller.elections import ElectionOutcome, TopicPartitions
     from ottla.controller.heartbeats import BrokerHeartbeat, HeartbeatReply
     from ottla.controller.reassignment import OngoingReassignment, Reassignment, ReassignmentOutcome
+    from ottla.metadata.cluster_records import RegisterControllerRecord
 
 
 class Controller(Protocol):
@@ -50,6 +51,8 @@ class Controller(Protocol):
 
     async def register_broker(self, registration: BrokerRegistration) -> int:
         """The broker's epoch."""
+
+    async def register_controller(self, registration: RegisterControllerRecord) -> None: ...
 
     async def heartbeat(self, heartbeat: BrokerHeartbeat) -> HeartbeatReply:
         """Raises StaleBrokerEpoch where the broker has to register anew."""

@@ -147,6 +147,7 @@ CONTROLLER_REGISTRY: dict[int, Api] = {
             Api(ApiKey.ENVELOPE, 0, 0, "envelope"),
             Api(ApiKey.BROKER_REGISTRATION, 0, 4, "cluster_brokers"),
             Api(ApiKey.BROKER_HEARTBEAT, 0, 2, "cluster_brokers"),
+            Api(ApiKey.CONTROLLER_REGISTRATION, 0, 0, "cluster_controllers"),
             Api(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0, "producer_id_blocks"),
             Api(ApiKey.ASSIGN_REPLICAS_TO_DIRS, 0, 0, "replica_directories"),
             Api(ApiKey.FETCH, 15, 18, "raft"),

@@ -21,8 +21,10 @@ from ottla.controller.heartbeats import BrokerHeartbeat, BrokerState, HeartbeatR
 from ottla.controller.producer_ids import ProducerIdBlock
 from ottla.controller.topics import NewTopic, TopicOutcome
 from ottla.membership.channel import ControllerChannel
+from ottla.metadata.cluster_records import RegisterControllerRecord
 from ottla.metadata.image import PartitionImage
 from ottla.metadata.publisher import MetadataPublisher
+from ottla.metadata.records import Endpoint, SupportedFeature
 from ottla.raft.driver import RaftDriver
 from ottla.runtime import Runtime
 from ottla.wire.api import ApiKey
@@ -105,18 +107,8 @@ class ClusterController(LocalController):
                 "broker_id": registration.broker_id,
                 "cluster_id": self._cluster_id,
                 "incarnation_id": registration.incarnation_id,
-                "listeners": [
-                    {"name": e.name, "host": e.host, "port": e.port, "security_protocol": e.security_protocol}
-                    for e in registration.endpoints
-                ],
-                "features": [
-                    {
-                        "name": feature.name,
-                        "min_supported_version": feature.min_supported_version,
-                        "max_supported_version": feature.max_supported_version,
-                    }
-                    for feature in registration.features
-                ],
+                "listeners": _listeners(registration.endpoints),
+                "features": _features(registration.features),
                 "rack": registration.rack,
                 "log_dirs": registration.directories,
                 "previous_broker_epoch": registration.previous_epoch,
@@ -125,6 +117,22 @@ class ClusterController(LocalController):
         raise_for_code(answer.error_code, None, f"broker {registration.broker_id}")
         epoch: int = answer.broker_epoch
         return epoch
+
+    async def register_controller(self, registration: RegisterControllerRecord) -> None:
+        if self.is_active:
+            await super().register_controller(registration)
+            return
+        answer = await self._work.ask(
+            ApiKey.CONTROLLER_REGISTRATION,
+            {
+                "controller_id": registration.controller_id,
+                "incarnation_id": registration.incarnation_id,
+                "zk_migration_ready": False,
+                "listeners": _listeners(registration.end_points),
+                "features": _features(registration.features),
+            },
+        )
+        raise_for_code(answer.error_code, answer.error_message, f"controller {registration.controller_id}")
 
     async def heartbeat(self, heartbeat: BrokerHeartbeat) -> HeartbeatReply:
         if self.is_active:
@@ -208,6 +216,24 @@ class ClusterController(LocalController):
             for topic in directory.topics
             for partition in topic.partitions
         ]
+
+
+def _listeners(endpoints: Sequence[Endpoint]) -> list[dict[str, Any]]:
+    return [
+        {"name": each.name, "host": each.host, "port": each.port, "security_protocol": each.security_protocol}
+        for each in endpoints
+    ]
+
+
+def _features(features: Sequence[SupportedFeature]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": feature.name,
+            "min_supported_version": feature.min_supported_version,
+            "max_supported_version": feature.max_supported_version,
+        }
+        for feature in features
+    ]
 
 
 def _topic_of(change: IsrChange | DirectoryAssignment) -> Any:

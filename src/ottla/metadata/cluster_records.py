@@ -1,4 +1,4 @@
-"""Records of a cluster with more than one broker: brokers that are fenced, shut down or leave it.
+"""Records of a cluster with more than one node: controllers, brokers that are fenced, shut down or leave it.
 
 Apart from the others because a broker alone writes none of them, and declaring them takes time.
 """
@@ -9,7 +9,18 @@ from uuid import UUID
 
 from kio.static.primitive import i16
 
-from ottla.metadata.records import INT8, INT32, INT64, STRING, UUIDS, MetadataRecord, RecordType
+from ottla.metadata.records import (
+    BOOL,
+    INT8,
+    INT32,
+    INT64,
+    STRING,
+    UUIDS,
+    Endpoint,
+    MetadataRecord,
+    RecordType,
+    SupportedFeature,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +52,22 @@ class ClearElrRecord(MetadataRecord):
     """Empty for all topics."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterControllerRecord(MetadataRecord):
+    API_KEY: ClassVar[RecordType] = RecordType.REGISTER_CONTROLLER
+    controller_id: int = field(metadata=INT32)
+    incarnation_id: UUID = field(metadata=UUIDS)
+    zk_migration_ready: bool = field(metadata=BOOL, default=False)
+    end_points: tuple[Endpoint, ...]
+    features: tuple[SupportedFeature, ...]
+
+
 CLUSTER_TYPES: dict[int, type[MetadataRecord]] = {
     record_type.API_KEY: record_type
-    for record_type in (UnregisterBrokerRecord, BrokerRegistrationChangeRecord, ClearElrRecord)
+    for record_type in (
+        UnregisterBrokerRecord,
+        BrokerRegistrationChangeRecord,
+        ClearElrRecord,
+        RegisterControllerRecord,
+    )
 }

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from ottla.metadata.cluster_records import (
         BrokerRegistrationChangeRecord,
         ClearElrRecord,
+        RegisterControllerRecord,
         UnregisterBrokerRecord,
     )
     from ottla.metadata.foreign_records import (
         FenceBrokerRecord,
-        RegisterControllerRecord,
         UnfenceBrokerRecord,
         UnregisterControllerRecord,
     )

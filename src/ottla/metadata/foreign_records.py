@@ -16,11 +16,9 @@ from ottla.metadata.records import (
     INT64,
     STRING,
     UUIDS,
-    Endpoint,
     MetadataRecord,
     Nested,
     RecordType,
-    SupportedFeature,
 )
 
 
@@ -58,16 +56,6 @@ class EndTransactionRecord(MetadataRecord):
 class AbortTransactionRecord(MetadataRecord):
     API_KEY: ClassVar[RecordType] = RecordType.ABORT_TRANSACTION
     reason: str | None = field(metadata=STRING | {"tag": 0}, default=None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterControllerRecord(MetadataRecord):
-    API_KEY: ClassVar[RecordType] = RecordType.REGISTER_CONTROLLER
-    controller_id: int = field(metadata=INT32)
-    incarnation_id: UUID = field(metadata=UUIDS)
-    zk_migration_ready: bool = field(metadata=BOOL, default=False)
-    end_points: tuple[Endpoint, ...]
-    features: tuple[SupportedFeature, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +152,6 @@ FOREIGN_TYPES: dict[int, type[MetadataRecord]] = {
         BeginTransactionRecord,
         EndTransactionRecord,
         AbortTransactionRecord,
-        RegisterControllerRecord,
         UnregisterControllerRecord,
         ZkMigrationStateRecord,
         AccessControlEntryRecord,

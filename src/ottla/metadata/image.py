@@ -22,7 +22,7 @@ from ottla.metadata.uuids import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_
 
 if TYPE_CHECKING:
     from ottla.metadata.change import MetadataChange
-    from ottla.metadata.foreign_records import RegisterControllerRecord
+    from ottla.metadata.cluster_records import RegisterControllerRecord
 
 
 class ResourceType(IntEnum):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from uuid import UUID
+
 import pytest
 from sim_cluster import SimCluster
 
@@ -18,6 +21,33 @@ def test_topics_are_created_by_way_of_any_broker(seed: int) -> None:
             for number in cluster.numbers:
                 await cluster.create_topic(number, f"by-{number}")
             await cluster.wait_seen([1, 2, 3], ["by-1", "by-2", "by-3"])
+
+        cluster.run(scenario)
+
+
+def test_every_controller_is_registered_and_anew_when_it_is_back() -> None:
+    with SimWorld(8) as world:
+        cluster = SimCluster(world)
+
+        async def scenario() -> None:
+            async def wait_registered(before: dict[int, UUID]) -> dict[int, UUID]:
+                async with asyncio.timeout(60):
+                    while True:
+                        controllers = cluster.nodes[1]._broker.metadata.image.controllers
+                        found = {number: each.incarnation_id for number, each in controllers.items()}
+                        if found.keys() == {1, 2, 3} and all(found[n] != before[n] for n in before):
+                            return found
+                        await asyncio.sleep(0.1)
+
+            found = await wait_registered({})
+            ports = [
+                each.end_points[0].port
+                for each in cluster.nodes[1]._broker.metadata.image.controllers.values()
+            ]
+            assert ports == [9093, 9093, 9093]
+            cluster.crash(3)
+            await cluster.restart(3)
+            await wait_registered({3: found[3]})
 
         cluster.run(scenario)
 

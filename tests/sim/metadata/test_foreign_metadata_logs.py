@@ -18,6 +18,7 @@ from metadata_node import HOST, LOG_DIR, MetadataNode
 from ottla.controller.topics import NewTopic
 from ottla.metadata.cluster_records import (
     BrokerRegistrationChangeRecord,
+    RegisterControllerRecord,
 )
 from ottla.metadata.control import ControlType
 from ottla.metadata.foreign_records import (
@@ -29,7 +30,6 @@ from ottla.metadata.foreign_records import (
     EndTransactionRecord,
     NoOpRecord,
     QuotaEntity,
-    RegisterControllerRecord,
     RemoveAccessControlEntryRecord,
     RemoveDelegationTokenRecord,
     RemoveUserScramCredentialRecord,

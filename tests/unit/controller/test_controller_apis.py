@@ -33,6 +33,7 @@ from ottla.controller.registration import unregister_broker
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import CONTROLLER_REGISTRY, REGISTRY
 from ottla.handlers.session import Session
+from ottla.metadata.cluster_records import RegisterControllerRecord
 from ottla.metadata.features import supported_features
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode
@@ -50,6 +51,9 @@ class MemoryController:
     async def register_broker(self, registration: BrokerRegistration) -> int:
         assert not registration.beside_controller
         return self.cluster.register(registration)
+
+    async def register_controller(self, registration: RegisterControllerRecord) -> None:
+        self.cluster.apply([registration])
 
     async def heartbeat(self, heartbeat: BrokerHeartbeat) -> HeartbeatReply:
         cluster = self.cluster
@@ -179,6 +183,24 @@ def test_a_broker_that_does_not_fit_is_refused(
 ) -> None:
     answer = ask(Cluster(1), ApiKey.BROKER_REGISTRATION, version, **{**registration(2), **change})
     assert (answer.error_code, answer.broker_epoch) == (expected, -1)
+
+
+def test_a_controller_registers() -> None:
+    cluster = Cluster(1)
+    kept = {
+        key: value
+        for key, value in registration(3).items()
+        if key in ("incarnation_id", "listeners", "features")
+    }
+    answer = ask(
+        cluster, ApiKey.CONTROLLER_REGISTRATION, 0, controller_id=3, zk_migration_ready=False, **kept
+    )
+    assert answer.error_code is ErrorCode.none
+    controller = cluster.image.controllers[3]
+    assert (controller.incarnation_id, controller.features) == (UUID(int=9003), supported_features())
+    assert [(each.name, each.host, each.port) for each in controller.end_points] == [
+        ("PLAINTEXT", "host", 9092)
+    ]
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

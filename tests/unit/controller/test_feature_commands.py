@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from ottla.controller.features import FeatureUpdate, UpgradeType, update_features
+from ottla.metadata.cluster_records import RegisterControllerRecord
 from ottla.metadata.features import GROUP_VERSION, METADATA_VERSION, TRANSACTION_VERSION, new_cluster_records
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import FeatureLevelRecord, MetadataRecord, RegisterBrokerRecord, SupportedFeature
@@ -28,6 +29,20 @@ def old_broker() -> RegisterBrokerRecord:
     return RegisterBrokerRecord(
         broker_id=7, incarnation_id=UUID(int=1), broker_epoch=1, end_points=(), features=features
     )
+
+
+def old_controller() -> RegisterControllerRecord:
+    features = old_broker().features
+    return RegisterControllerRecord(
+        controller_id=8, incarnation_id=UUID(int=1), end_points=(), features=features
+    )
+
+
+def test_what_a_controller_does_not_support_is_refused() -> None:
+    update = FeatureUpdate(METADATA_VERSION, 28, UP)
+    assert update_features(cluster(), [update], 1).records
+    with pytest.raises(InvalidUpdateVersion, match="Controller 8 only supports versions 7-25"):
+        update_features(cluster(old_controller()), [update], 1)
 
 
 def test_levels_are_lowered_and_raised() -> None:

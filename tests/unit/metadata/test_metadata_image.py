@@ -9,12 +9,12 @@ import pytest
 from ottla.metadata.cluster_records import (
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
+    RegisterControllerRecord,
     UnregisterBrokerRecord,
 )
 from ottla.metadata.foreign_records import (
     FenceBrokerRecord,
     NoOpRecord,
-    RegisterControllerRecord,
     UnfenceBrokerRecord,
 )
 from ottla.metadata.image import MetadataImage, PartitionImage, ResourceType

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from ottla.metadata import snapshot
-from ottla.metadata.foreign_records import RegisterControllerRecord
+from ottla.metadata.cluster_records import RegisterControllerRecord
 from ottla.metadata.image import MetadataImage, ResourceType
 from ottla.metadata.records import (
     ConfigRecord,
