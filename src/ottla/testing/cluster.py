@@ -103,13 +103,13 @@ class BrokerCluster:
 
     def controller(self) -> ClusterBroker:
         """The one that leads the metadata quorum."""
-        return self.brokers[self._ask(quorum_leader)]
+        return self.brokers[self.ask(quorum_leader)]
 
     def leader(self, topic: str, partition: int = 0) -> ClusterBroker:
         async def ask(cluster: ClusterClient) -> int:
             return (await cluster.retried(lambda: cluster.partition(topic, partition))).leader
 
-        return self.brokers[self._ask(ask)]
+        return self.brokers[self.ask(ask)]
 
     def in_sync(self, topic: str, partition: int = 0) -> set[int]:
         """Ids of the brokers whose replicas are in sync."""
@@ -117,7 +117,7 @@ class BrokerCluster:
         async def ask(cluster: ClusterClient) -> set[int]:
             return {*(await cluster.retried(lambda: cluster.partition(topic, partition))).isr}
 
-        return self._ask(ask)
+        return self.ask(ask)
 
     def wait_in_sync(self, topic: str, count: int, partition: int = 0, timeout_seconds: float = 30) -> None:
         """Until so many replicas are in sync."""
@@ -129,7 +129,9 @@ class BrokerCluster:
                 )
             time.sleep(_POLL_SECONDS)
 
-    def _ask(self, question: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:
+    def ask(self, question: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:
+        """What a client of the brokers is told by those that are up."""
+
         async def ask() -> T:
             async with ClusterClient(AsyncioNetwork(), self.bootstrap_servers) as cluster:
                 return await question(cluster)
