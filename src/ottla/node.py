@@ -23,6 +23,7 @@ from ottla.coordinator.transactions.other_brokers import OtherBrokers
 from ottla.coordinator.transactions.producer_ids import ProducerIds
 from ottla.coordinator.transactions.settings import TransactionSettings
 from ottla.handlers.context import Broker
+from ottla.handlers.current_leaders import CurrentLeaders
 from ottla.handlers.registry import CONTROLLER_REGISTRY
 from ottla.log.manager import LogManager
 from ottla.log.names import LOCK_FILE
@@ -237,6 +238,7 @@ class Node:
             ),
             cold_reads=ColdReads(runtime, self._core),
             metadata=metadata,
+            leaders=CurrentLeaders(metadata),
             quorum=quorum,
             controller=controller,
             forwarding=forwarding,

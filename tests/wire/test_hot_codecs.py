@@ -18,6 +18,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
 from ottla.wire import fetch, produce
+from ottla.wire.current_leader import CurrentLeader, NodeEndpoint
 from ottla.wire.fetch import FetchedPartition
 from ottla.wire.frame import MalformedFrame
 from ottla.wire.produce import PartitionResult
@@ -289,3 +290,54 @@ def test_lying_counts_do_not_cost_time():
     head = struct.pack(">hhii", -1, 1, 1000, 0x7FFFFFFF)
     with pytest.raises(MalformedFrame):
         produce.parse(memoryview(head + b"\0\1a" + struct.pack(">i", 0x7FFFFFFF) + b"\0" * 64), 0, 7)
+
+
+class KnownLeaders:
+    """Whatever it is asked for."""
+
+    def find(self, listener: str, topic: bytes, partition: int, *, by_id: bool) -> CurrentLeader | None:
+        assert listener == "OUTSIDE"
+        assert by_id == (len(topic) == 16)
+        if partition == 0:
+            return CurrentLeader(7, 3, NodeEndpoint(7, "seven", 9097, "north"))
+        if partition == 1:
+            return CurrentLeader(8, 4, NodeEndpoint(8, "eight", 9098, None))
+        return CurrentLeader(-1, 5, None)
+
+
+LED_ELSEWHERE = {0: (7, 3), 1: (8, 4), 2: (-1, 5)}
+ENDPOINTS = {(7, "seven", 9097, "north"), (8, "eight", 9098, None)}
+
+
+def endpoints(response: Any) -> set[tuple[int, str, int, str | None]]:
+    return {(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints}
+
+
+@pytest.mark.parametrize("version", range(9, 14))
+def test_produce_answers_tell_who_leads(version):
+    rows = [PartitionResult(index, 6, error_message="elsewhere") for index in range(3)]
+    rows.append(PartitionResult(3, 87, error_message="refused"))
+    body = produce.encode(version, [(topic_key("topic", version, 13), rows)], 0, KnownLeaders(), "OUTSIDE")
+    response, size = entity_reader(load_response_schema(PRODUCE, version))(body, 0)
+    assert size == len(body)
+    if version >= 10:
+        leaders = [row.current_leader for row in response.responses[0].partition_responses]
+        expected = [*LED_ELSEWHERE.values(), (-1, -1)]
+        assert [(leader.leader_id, leader.leader_epoch) for leader in leaders] == expected
+        assert endpoints(response) == ENDPOINTS
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_fetch_answers_tell_who_leads(version):
+    rows = [FetchedPartition(index, 74 if index else 6, -1, -1, -1, b"") for index in range(3)]
+    rows.append(FetchedPartition(3, 1, -1, -1, -1, b""))
+    keyed = [(topic_key("topic", version, 13), rows)]
+    body = b"".join(fetch.encode(version, 0, keyed, 0, 0, KnownLeaders(), "OUTSIDE"))
+    response, size = entity_reader(load_response_schema(FETCH, version))(body, 0)
+    assert size == len(body)
+    if version >= 12:
+        leaders = [row.current_leader for row in response.responses[0].partitions]
+        expected = [*LED_ELSEWHERE.values(), (-1, -1)] if version >= 16 else [(-1, -1)] * 4
+        assert [(leader.leader_id, leader.leader_epoch) for leader in leaders] == expected
+    if version >= 16:
+        assert endpoints(response) == ENDPOINTS

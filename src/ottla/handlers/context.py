@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ottla.coordinator.groups.coordinator import GroupCoordinator
     from ottla.coordinator.transactions.coordinator import TransactionCoordinator
     from ottla.coordinator.transactions.producer_ids import ProducerIds
+    from ottla.handlers.current_leaders import CurrentLeaders
     from ottla.handlers.session import Session
     from ottla.membership.channel import ControllerChannel
     from ottla.metadata.publisher import MetadataPublisher
@@ -38,6 +39,8 @@ class Broker:
     cold_reads: ColdReads
     metadata: MetadataPublisher
     """What the cluster agreed on, to read."""
+    leaders: CurrentLeaders
+    """For clients that take this broker for the leader."""
     quorum: RaftDriver
     controller: Controller
     """What changes it."""

@@ -310,7 +310,10 @@ class _Attempt:
                     entry.sent_log_start = row.log_start_offset
         else:
             fetch_set.let_go()
-        return codec.encode(self._version, session_id, topics, throttle_ms=self._session.throttle_ms)
+        session = self._session
+        return codec.encode(
+            self._version, session_id, topics, 0, session.throttle_ms, self._broker.leaders, session.listener
+        )
 
     def wait(self) -> PendingReply:
         self._loop = asyncio.get_running_loop()

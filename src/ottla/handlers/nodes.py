@@ -16,11 +16,16 @@ class Node:
     fenced: bool
 
 
+def node_on(image: MetadataImage, listener: str, broker_id: int) -> Node | None:
+    """None for one that does not exist, or does not have the listener."""
+    broker = image.brokers.get(broker_id)
+    for endpoint in () if broker is None else broker.endpoints:
+        if broker is not None and endpoint.name == listener:
+            return Node(broker_id, endpoint.host, endpoint.port, broker.rack, broker.fenced)
+    return None
+
+
 def nodes_on(image: MetadataImage, listener: str) -> dict[int, Node]:
     """Every broker that has the listener, fenced ones too, by id and in the order of ids."""
-    return {
-        broker_id: Node(broker_id, endpoint.host, endpoint.port, broker.rack, broker.fenced)
-        for broker_id, broker in sorted(image.brokers.items())
-        for endpoint in broker.endpoints
-        if endpoint.name == listener
-    }
+    found = ((broker_id, node_on(image, listener, broker_id)) for broker_id in sorted(image.brokers))
+    return {broker_id: node for broker_id, node in found if node is not None}

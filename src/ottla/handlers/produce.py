@@ -30,10 +30,10 @@ def produce(
         outcome = broker.appends.append_transactional(version, request, walk)
     if isinstance(outcome, PendingAppend):
         if acks:
-            return _answer_later(session, version, outcome)
+            return _answer_later(broker, session, version, outcome)
         outcome = outcome.results
     elif acks:
-        return [codec.encode(version, outcome, session.throttle_ms)]
+        return [codec.encode(version, outcome, session.throttle_ms, broker.leaders, session.listener)]
     for _, rows in outcome:
         for row in rows:
             if row.error_code:
@@ -41,13 +41,16 @@ def produce(
     return None
 
 
-def _answer_later(session: Session, version: int, pending: PendingAppend) -> PendingReply:
+def _answer_later(broker: Broker, session: Session, version: int, pending: PendingAppend) -> PendingReply:
     # Only the waiting can be cancelled.
     reply = PendingReply(on_cancel=lambda: None)
 
     def answer(error: Exception | None) -> None:
         if error is None:
-            reply.complete([codec.encode(version, pending.results, session.throttle_ms)])
+            body = codec.encode(
+                version, pending.results, session.throttle_ms, broker.leaders, session.listener
+            )
+            reply.complete([body])
         else:
             reply.fail(error)
 

@@ -14,12 +14,21 @@ from typing import NamedTuple
 
 from ottla.runtime.disk import ReadableBuffer
 from ottla.varints import read_uvarint, uvarint
+from ottla.wire.current_leader import (
+    FENCED_LEADER_EPOCH,
+    NOT_LEADER_OR_FOLLOWER,
+    CurrentLeader,
+    Leaders,
+    endpoint_tags,
+    leader_tags,
+)
 from ottla.wire.frame import MalformedFrame
 from ottla.wire.primitives import read_compact_string, skip_tags
 
 FIRST_WITH_SESSIONS = 7
 FIRST_FLEXIBLE = 12
 FIRST_WITH_TOPIC_IDS = 13
+FIRST_WITH_ENDPOINTS = 16
 CONSUMER_REPLICA_ID = -1
 
 _I16 = struct.Struct(">h")
@@ -257,6 +266,7 @@ _ROW_HEAD_5 = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")  # producer id, first offset
 _ABORTED_12 = struct.Struct(">qqB")  # no tags
 _DIVERGING = struct.Struct(">BBBiqB")  # one tag: 0, its size, epoch, end offset, no tags
+_CURRENT_LEADER_TAG = 1
 _NO_PREFERRED_REPLICA = _I32.pack(-1)
 # Rows are joined one by one, which is fast as long as there are few.
 JOINED_BYTES_MAX = 4096
@@ -268,8 +278,13 @@ def encode(  # noqa: PLR0912 - a call per branch would cost what this path may n
     topics: list[tuple[bytes, list[FetchedPartition]]],
     error_code: int = 0,
     throttle_ms: int = 0,
+    leaders: Leaders | None = None,
+    listener: str = "",
 ) -> list[ReadableBuffer]:
-    """The body, after the response header, as buffers: record data is passed through untouched."""
+    """The body, after the response header, as buffers: record data is passed through untouched.
+
+    `leaders` are asked for those whom a client of the listener took this broker for.
+    """
     flexible = version >= FIRST_FLEXIBLE
     if version >= FIRST_WITH_SESSIONS:
         pending = _RESPONSE_HEAD.pack(throttle_ms, error_code, session_id)
@@ -277,6 +292,7 @@ def encode(  # noqa: PLR0912 - a call per branch would cost what this path may n
         pending = _I32.pack(throttle_ms)
     pending += uvarint(len(topics) + 1) if flexible else _I32.pack(len(topics))
     out: list[ReadableBuffer] = []
+    found: list[CurrentLeader] = []
     for topic, partitions in topics:
         if not flexible:
             pending += _I16.pack(len(topic)) + topic + _I32.pack(len(partitions))
@@ -305,15 +321,31 @@ def encode(  # noqa: PLR0912 - a call per branch would cost what this path may n
             elif len(pending) > JOINED_BYTES_MAX:
                 out.append(pending)
                 pending = b""
-            if flexible:
-                pending += b"\0" if diverging is None else _DIVERGING.pack(1, 0, 13, *diverging, 0)
+            if not flexible:
+                continue
+            if diverging is not None:
+                pending += _DIVERGING.pack(1, 0, 13, *diverging, 0)
+            elif error and leaders is not None and _is_misdirected(version, error):
+                by_id = version >= FIRST_WITH_TOPIC_IDS
+                leader = leaders.find(listener, topic, index, by_id=by_id)
+                if leader is None:
+                    pending += b"\0"
+                else:
+                    found.append(leader)
+                    pending += leader_tags(_CURRENT_LEADER_TAG, leader)
+            else:
+                pending += b"\0"
         if flexible:
             pending += b"\0"
     if flexible:
-        pending += b"\0"
+        pending += endpoint_tags(found) if found else b"\0"
     if pending:
         out.append(pending)
     return out
+
+
+def _is_misdirected(version: int, error: int) -> bool:
+    return version >= FIRST_WITH_ENDPOINTS and error in (NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH)
 
 
 def _row_with_aborted(version: int, row: FetchedPartition, aborted: Sequence[tuple[int, int]]) -> bytes:

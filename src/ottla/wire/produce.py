@@ -11,10 +11,18 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.varints import read_uvarint, uvarint
+from ottla.wire.current_leader import (
+    NOT_LEADER_OR_FOLLOWER,
+    CurrentLeader,
+    Leaders,
+    endpoint_tags,
+    leader_tags,
+)
 from ottla.wire.frame import MalformedFrame
 from ottla.wire.primitives import read_compact_string, read_nullable_string, skip_tags
 
 FIRST_FLEXIBLE = 9
+FIRST_WITH_CURRENT_LEADER = 10
 FIRST_WITH_TOPIC_IDS = 13
 
 _I16 = struct.Struct(">h")
@@ -139,15 +147,21 @@ _PARTITION_8 = struct.Struct(">ihqqqih")  # no record errors, null message
 _PARTITION_9 = struct.Struct(">ihqqqBBB")  # the same in compact form, no tags
 _INDEX_TEXT = struct.Struct(">ih")
 _NOT_THROTTLED = b"\0\0\0\0"
+_CURRENT_LEADER_TAG = 0
 
 
 def encode(
-    version: int, topics: Sequence[tuple[bytes, Sequence[PartitionResult]]], throttle_ms: int = 0
+    version: int,
+    topics: Sequence[tuple[bytes, Sequence[PartitionResult]]],
+    throttle_ms: int = 0,
+    leaders: Leaders | None = None,
+    listener: str = "",
 ) -> bytes:
-    """The body, after the response header."""
+    """The body, after the response header. `leaders` are asked for those whom a client of the listener took
+    this broker for."""
     throttle = _I32.pack(throttle_ms) if throttle_ms else _NOT_THROTTLED
     if version >= FIRST_FLEXIBLE:
-        return _encode_flexible(version, topics, throttle)
+        return _encode_flexible(version, topics, throttle, leaders, listener)
     parts = [_I32.pack(len(topics))]
     for name, partitions in topics:
         parts.append(_I16.pack(len(name)) + name + _I32.pack(len(partitions)))
@@ -177,8 +191,13 @@ def encode(
 
 
 def _encode_flexible(
-    version: int, topics: Sequence[tuple[bytes, Sequence[PartitionResult]]], throttle: bytes
+    version: int,
+    topics: Sequence[tuple[bytes, Sequence[PartitionResult]]],
+    throttle: bytes,
+    leaders: Leaders | None,
+    listener: str,
 ) -> bytes:
+    found: list[CurrentLeader] = []
     parts = [uvarint(len(topics) + 1)]
     for name, partitions in topics:
         if version < FIRST_WITH_TOPIC_IDS:
@@ -197,7 +216,20 @@ def _encode_flexible(
                     text = error.encode()
                     parts.append(_I32.pack(batch_index) + uvarint(len(text) + 1) + text + b"\0")
                 text = message.encode()
-                parts.append(uvarint(len(text) + 1) + text + b"\0")
+                parts.append(uvarint(len(text) + 1) + text)
+                leader = None
+                if (
+                    error_code == NOT_LEADER_OR_FOLLOWER
+                    and version >= FIRST_WITH_CURRENT_LEADER
+                    and leaders is not None
+                ):
+                    by_id = version >= FIRST_WITH_TOPIC_IDS
+                    leader = leaders.find(listener, name, index, by_id=by_id)
+                if leader is None:
+                    parts.append(b"\0")
+                else:
+                    found.append(leader)
+                    parts.append(leader_tags(_CURRENT_LEADER_TAG, leader))
         parts.append(b"\0")
-    parts.append(throttle + b"\0")
+    parts.append(throttle + (endpoint_tags(found) if found else b"\0"))
     return b"".join(parts)

@@ -2,74 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from tests.integration.cluster.steps import ask, create, partitions, produce, wait
 
 from ottla.client.admin.replicas import elect_leaders, list_reassignments, reassign
 from ottla.client.admin.topics import Partition
-from ottla.client.cluster import ClusterClient
 from ottla.controller.elections import ElectionType
-from ottla.runtime.net import AsyncioNetwork
 from ottla.testing import BrokerCluster
-
-T = TypeVar("T")
-
-DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[BrokerCluster]:
     with BrokerCluster() as running:
         yield running
-
-
-def create(cluster: BrokerCluster, name: str, *replicas: list[int]) -> None:
-    client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    topic = NewTopic(name, num_partitions=len(replicas), replica_assignment=list(replicas))
-    client.create_topics([topic], operation_timeout=30, request_timeout=30)[name].result()
-
-
-def partitions(cluster: BrokerCluster, name: str) -> dict[int, tuple[int, list[int], list[int]]]:
-    """Leader, replicas and ISR of each."""
-    client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    found = client.list_topics(name, timeout=20).topics[name].partitions
-    return {number: (each.leader, list(each.replicas), sorted(each.isrs)) for number, each in found.items()}
-
-
-def wait(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.05)
-
-
-def ask(cluster: BrokerCluster, question: Callable[[ClusterClient], Awaitable[T]]) -> T:
-    async def run() -> T:
-        async with ClusterClient(AsyncioNetwork(), cluster.bootstrap_servers) as client:
-            return await question(client)
-
-    return asyncio.run(run())
-
-
-def produce(cluster: BrokerCluster, topic: str, partition: int, count: int) -> int:
-    """How many are acknowledged by all in sync."""
-    acknowledged = []
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "linger.ms": 5})
-    for number in range(count):
-        producer.produce(
-            topic,
-            str(number).encode(),
-            partition=partition,
-            on_delivery=lambda error, _: acknowledged.append(error),
-        )
-    producer.flush(DEADLINE_S)
-    return acknowledged.count(None)
 
 
 def test_replicas_move_and_the_preferred_one_leads(cluster: BrokerCluster) -> None:

@@ -162,6 +162,7 @@ class TransactionalBroker:
             fetch_sessions=FetchSessions(runtime.clock, runtime.random, 10),
             cold_reads=ColdReads(runtime, tasks),
             metadata=nothing,
+            leaders=nothing,
             quorum=nothing,
             controller=nothing,
             forwarding=None,
