@@ -12,9 +12,10 @@ import pytest
 from ottla.sim.broker import PORT, broker
 from ottla.sim.checkers import (
     Acked,
+    CorruptRead,
+    DuplicateFromIdempotentProducer,
     History,
     InvariantViolation,
-    NoCorruptRead,
     Read,
     ReadingStarts,
     Sent,
@@ -82,7 +83,10 @@ def test_killing_the_process_loses_no_acknowledged_record(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_power_cut_leaves_a_broker_that_starts_and_reads_that_are_true(seed: int) -> None:
     """Whether records survive it is up to flush.messages; topics and bytes must."""
-    simulate(produce_through_faults(History(NoCorruptRead()), power_loss=None), seed=seed)
+    simulate(
+        produce_through_faults(History(CorruptRead(), DuplicateFromIdempotentProducer()), power_loss=None),
+        seed=seed,
+    )
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -102,6 +106,11 @@ def test_a_power_cut_before_the_flush_loses_records_and_the_checker_sees_it() ->
 
 def test_the_same_seed_gives_the_same_events() -> None:
     def digest() -> str:
-        return simulate(produce_through_faults(History(NoCorruptRead()), power_loss=None), seed=3)
+        return simulate(
+            produce_through_faults(
+                History(CorruptRead(), DuplicateFromIdempotentProducer()), power_loss=None
+            ),
+            seed=3,
+        )
 
     assert digest() == digest()

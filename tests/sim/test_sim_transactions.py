@@ -190,11 +190,11 @@ def check(producer: Producer, found: list[dict[str, bool]]) -> None:
         told = [partition.get(name) for partition in found]
         known = {outcome for outcome in told if outcome is not None}
         if len(known) > 1 or (True in known and None in told):
-            raise Violation(f"OneOutcomePerTransaction: {name} ended as {told}")
+            raise Violation(f"TwoOutcomesOfATransaction: {name} ended as {told}")
         if True in known and wish is not True:
-            raise Violation(f"OneOutcomePerTransaction: {name} was committed and not meant to be")
+            raise Violation(f"TwoOutcomesOfATransaction: {name} was committed and not meant to be")
         if name in producer.acknowledged and known != {wish}:
-            raise Violation(f"OneOutcomePerTransaction: {name} was acknowledged as {wish}, ended as {told}")
+            raise Violation(f"TwoOutcomesOfATransaction: {name} was acknowledged as {wish}, ended as {told}")
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -214,5 +214,5 @@ def test_a_broker_that_forgets_a_partition_is_caught(monkeypatch: pytest.MonkeyP
         write(self, partition, decided._replace(partitions=decided.partitions[1:]))
 
     monkeypatch.setattr(MarkerWriter, "write", forgetful)
-    with pytest.raises(Violation, match=r"EveryTransactionEnds|OneOutcomePerTransaction"):
+    with pytest.raises(Violation, match=r"EveryTransactionEnds|TwoOutcomesOfATransaction"):
         simulate(transact_through_faults(SETTINGS, power_loss=False), seed=1)

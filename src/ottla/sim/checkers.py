@@ -1,4 +1,4 @@
-"""Invariants of a log, as classes that watch what clients send, are promised, and read.
+"""What must never be seen of a log, as classes that watch what clients send, are promised, and read.
 
 Values must be unique per partition: a test sends each value once and gives a retry a new one. A test reports
 what happens to a `History`, reads every partition from its start at the end, and calls `check`.
@@ -12,7 +12,11 @@ Partition: TypeAlias = tuple[str, int]
 
 
 class InvariantViolation(AssertionError):
-    """The broker broke a promise."""
+    """What a checker forbids was seen; `checker` is the name of it, or itself."""
+
+    def __init__(self, checker: object, text: str) -> None:
+        self.checker = checker if isinstance(checker, str) else type(checker).__name__
+        super().__init__(f"{self.checker}: {text}")
 
 
 class Sent(NamedTuple):
@@ -60,7 +64,7 @@ class Checker(Protocol):
         ...
 
 
-class NoAckedLoss:
+class LostAcknowledgedWrite:
     """Every acknowledged record is read again, at the offset it was promised."""
 
     def __init__(self) -> None:
@@ -73,14 +77,15 @@ class NoAckedLoss:
                 before = self._promised.setdefault((partition, offset), value)
                 if before != value:
                     raise InvariantViolation(
-                        f"{partition} promised offset {offset} to both {before!r} and {value!r}"
+                        self, f"{partition} promised offset {offset} to both {before!r} and {value!r}"
                     )
             case Read(partition, offset, value):
                 self._read.add((partition, offset))
                 promised = self._promised.get((partition, offset), value)
                 if promised != value:
                     raise InvariantViolation(
-                        f"{partition} holds {value!r} at offset {offset}, which was promised to {promised!r}"
+                        self,
+                        f"{partition} holds {value!r} at offset {offset}, which was promised to {promised!r}",
                     )
 
     def check(self) -> None:
@@ -88,12 +93,13 @@ class NoAckedLoss:
         if lost:
             partition, offset = lost[0]
             raise InvariantViolation(
+                self,
                 f"{len(lost)} acknowledged records are lost, the first is "
-                f"{self._promised[lost[0]]!r} at offset {offset} of {partition}"
+                f"{self._promised[lost[0]]!r} at offset {offset} of {partition}",
             )
 
 
-class OffsetsInOrder:
+class SkippedOrNonMonotonicPoll:
     """Reading goes from offset to offset; what is sent after an acknowledgement comes behind it.
 
     Without gaps, which holds for partitions that are neither compacted nor transactional.
@@ -112,7 +118,7 @@ class OffsetsInOrder:
                 expected = self._next.get((reader, partition), offset)
                 if offset != expected:
                     raise InvariantViolation(
-                        f"{partition} gave {value!r} at offset {offset} where {expected} comes next"
+                        self, f"{partition} gave {value!r} at offset {offset} where {expected} comes next"
                     )
                 self._next[reader, partition] = offset + 1
             case Sent(partition, value):
@@ -121,8 +127,9 @@ class OffsetsInOrder:
                 behind = self._must_come_behind.get((partition, value), -1)
                 if offset <= behind:
                     raise InvariantViolation(
+                        self,
                         f"{partition} put {value!r} at offset {offset}, but it was sent when {behind} "
-                        "had been acknowledged"
+                        "had been acknowledged",
                     )
                 self._highest_acked[partition] = max(self._highest_acked.get(partition, -1), offset)
 
@@ -130,12 +137,11 @@ class OffsetsInOrder:
         """Everything is proved as it happens."""
 
 
-class NoCorruptRead:
-    """What is read was sent, to this partition; and it is read at one offset only."""
+class CorruptRead:
+    """What is read was sent, to this partition."""
 
     def __init__(self) -> None:
         self._sent: set[tuple[Partition, bytes]] = set()
-        self._offsets: dict[tuple[Partition, bytes], int] = {}
 
     def observe(self, event: Event) -> None:
         match event:
@@ -145,10 +151,24 @@ class NoCorruptRead:
                 self._sent.add((partition, value))
             case Read(partition, offset, value):
                 if (partition, value) not in self._sent:
-                    raise InvariantViolation(f"{partition} gave {value!r} at offset {offset}: never sent")
+                    raise InvariantViolation(self, f"{partition} gave {value!r} at {offset}: never sent")
+
+    def check(self) -> None:
+        """Everything is proved as it happens."""
+
+
+class DuplicateFromIdempotentProducer:
+    """What was sent once, however often the request was repeated, is read at one offset only."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[tuple[Partition, bytes], int] = {}
+
+    def observe(self, event: Event) -> None:
+        match event:
+            case Acked(partition, offset, value) | Read(partition, offset, value):
                 first = self._offsets.setdefault((partition, value), offset)
                 if first != offset:
-                    raise InvariantViolation(f"{partition} has {value!r} at offsets {first} and {offset}")
+                    raise InvariantViolation(self, f"{partition} has {value!r} at {first} and {offset}")
 
     def check(self) -> None:
         """Everything is proved as it happens."""
@@ -158,7 +178,12 @@ class History:
     """Tells every checker what happens."""
 
     def __init__(self, *checkers: Checker) -> None:
-        self.checkers = checkers or (NoAckedLoss(), OffsetsInOrder(), NoCorruptRead())
+        self.checkers = checkers or (
+            LostAcknowledgedWrite(),
+            SkippedOrNonMonotonicPoll(),
+            CorruptRead(),
+            DuplicateFromIdempotentProducer(),
+        )
 
     def observe(self, event: Event) -> None:
         for checker in self.checkers:

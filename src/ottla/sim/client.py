@@ -1,6 +1,6 @@
-"""A client that speaks the Kafka protocol inside the simulation, one broker per client and no retries.
+"""A client that speaks the Kafka protocol inside the simulation: `SimClient` to one broker, without retries.
 
-`send` takes any request of kio; the methods behind it are what tests need over and over.
+`send` takes any request of kio; the methods beside it are what tests need over and over.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import asyncio
 import datetime
 import io
 import struct
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -73,58 +74,19 @@ class _Connection(asyncio.Protocol):
                 answer.set_exception(self.lost)
 
 
-class SimClient:
-    """Connects when first used and again after its connection was lost."""
+class Client(ABC):
+    """Whoever can have a request answered; what tests need over and over is made of that."""
 
-    def __init__(self, runtime: Runtime, host: str, port: int, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, runtime: Runtime, *, timeout_s: float = TIMEOUT_S) -> None:
         self._runtime = runtime
-        self._address = (host, port)
         self._timeout_s = timeout_s
-        self._transport: asyncio.Transport | None = None
-        self._connection = _Connection()
-        self._correlation_id = 0
-        self._connecting = asyncio.Lock()
 
+    @abstractmethod
     async def send(self, request: Any, *, answered: bool = True) -> Any:
         """The response of the same version. OSError, TimeoutError included, when none comes."""
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                transport = await self._connect()
-                correlation_id = self._correlation_id = self._correlation_id + 1
-                transport.write(self._frame(request, correlation_id))
-                if not answered:
-                    return None
-                answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-                self._connection.waiting.append(answer)
-                return _read_response(request, correlation_id, await answer)
-        except TimeoutError:
-            # The connection may be dead without knowing it; the next request takes a new one.
-            self.close()
-            raise
 
-    async def _connect(self) -> asyncio.Transport:
-        async with self._connecting:
-            if self._transport is None or self._connection.lost is not None or self._transport.is_closing():
-                transport, connection = await self._runtime.net.connect(_Connection, *self._address)
-                assert isinstance(connection, _Connection)
-                self._transport, self._connection = transport, connection
-            return self._transport
-
-    def _frame(self, request: Any, correlation_id: int) -> bytes:
-        header = request.__header_schema__(
-            request_api_key=request.__api_key__,
-            request_api_version=request.__version__,
-            correlation_id=correlation_id,
-            client_id="sim-client",
-        )
-        body = io.BytesIO()
-        entity_writer(type(header))(body, header)
-        entity_writer(type(request))(body, request)
-        return SIZE.pack(body.tell()) + body.getvalue()
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+    @abstractmethod
+    def close(self) -> None: ...
 
     async def create_topic(
         self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None
@@ -213,6 +175,58 @@ class SimClient:
             if not fetched.records:
                 return records
             offset = fetched.records[-1].offset + 1
+
+
+class SimClient(Client):
+    """Connects when first used and again after its connection was lost."""
+
+    def __init__(self, runtime: Runtime, host: str, port: int, *, timeout_s: float = TIMEOUT_S) -> None:
+        super().__init__(runtime, timeout_s=timeout_s)
+        self._address = (host, port)
+        self._transport: asyncio.Transport | None = None
+        self._connection = _Connection()
+        self._correlation_id = 0
+        self._connecting = asyncio.Lock()
+
+    async def send(self, request: Any, *, answered: bool = True) -> Any:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                transport = await self._connect()
+                correlation_id = self._correlation_id = self._correlation_id + 1
+                transport.write(self._frame(request, correlation_id))
+                if not answered:
+                    return None
+                answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+                self._connection.waiting.append(answer)
+                return _read_response(request, correlation_id, await answer)
+        except TimeoutError:
+            # The connection may be dead without knowing it; the next request takes a new one.
+            self.close()
+            raise
+
+    async def _connect(self) -> asyncio.Transport:
+        async with self._connecting:
+            if self._transport is None or self._connection.lost is not None or self._transport.is_closing():
+                transport, connection = await self._runtime.net.connect(_Connection, *self._address)
+                assert isinstance(connection, _Connection)
+                self._transport, self._connection = transport, connection
+            return self._transport
+
+    def _frame(self, request: Any, correlation_id: int) -> bytes:
+        header = request.__header_schema__(
+            request_api_key=request.__api_key__,
+            request_api_version=request.__version__,
+            correlation_id=correlation_id,
+            client_id="sim-client",
+        )
+        body = io.BytesIO()
+        entity_writer(type(header))(body, header)
+        entity_writer(type(request))(body, request)
+        return SIZE.pack(body.tell()) + body.getvalue()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
 
 
 def _read_response(request: Any, correlation_id: int, frame: bytes) -> Any:

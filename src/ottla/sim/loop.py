@@ -56,14 +56,17 @@ class ProcessDied(BaseException):
 class Process:
     """Tasks, timers and callbacks created inside one simulated process; once dead, none of them runs again.
 
-    Nothing is cancelled and no `finally` block runs at that moment: that is what SIGKILL means.
+    Nothing is cancelled and no `finally` block runs at that moment: that is what SIGKILL means. While it is
+    paused, as by SIGSTOP, what becomes due is kept, and runs late.
     """
 
-    __slots__ = ("alive", "name")
+    __slots__ = ("alive", "held", "name", "paused")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive = True
+        self.paused = False
+        self.held: list[SimHandle] = []
 
 
 PROCESS: ContextVar[Process | None] = ContextVar("PROCESS", default=None)
@@ -131,6 +134,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._numbers = 0
         self._due: list[SimHandle] = []
         self._timers: list[tuple[float, int, SimHandle]] = []
+        self._resuming: list[Process] = []
         self._failure: dict[str, Any] | None = None
         self._handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
 
@@ -187,6 +191,11 @@ class SimLoop(asyncio.BaseEventLoop):
         assert isinstance(coro, Coroutine)
         return SimTask(coro, loop=self, name=None if name is None else str(name), context=context)
 
+    def resume(self, process: Process) -> None:
+        """It goes on with all that became due while it was paused, before what becomes due now."""
+        self._resuming.append(process)
+        self.call_soon(lambda: None)
+
     def _refuse_if_closed(self) -> None:
         if self.is_closed():
             raise RuntimeError("Event loop is closed")
@@ -222,9 +231,17 @@ class SimLoop(asyncio.BaseEventLoop):
                 raise Livelock(f"nothing ever waits at t={self._now:.6f}; pending:{self._pending()}")
             if not self._due and self._advance_time():
                 rounds = 0
+            while self._resuming:
+                process = self._resuming.pop()
+                process.paused = False
+                self._due[:0] = process.held
+                process.held.clear()
             batch, self._due = self._due + self._take_timers(), []
             for handle in self._ordered(batch):
                 if handle.must_run():
+                    if handle.process is not None and handle.process.paused:
+                        handle.process.held.append(handle)
+                        continue
                     self.steps += 1
                     handle._run()
                     if not self._free_turns:

@@ -39,6 +39,8 @@ class SimNetwork:
         self.loop = loop
         self.context = Context()
         self.delay_range_s = (0.0001, 0.005)
+        self.slow_hosts: dict[str, tuple[float, float]] = {}
+        """What is sent from or to them takes so much longer."""
         self._random = random.Random(f"net/{seed}")
         self._trace = trace or (lambda _: None)
         self._listeners: dict[Address, SimListener] = {}
@@ -54,8 +56,13 @@ class SimNetwork:
 
     # Chance.
 
-    def delay_s(self) -> float:
-        return self._random.uniform(*self.delay_range_s)
+    def delay_s(self, source: str = "", target: str = "") -> float:
+        delay_s = self._random.uniform(*self.delay_range_s)
+        if self.slow_hosts and source != target:
+            for host in (source, target):
+                if host in self.slow_hosts:
+                    delay_s += self._random.uniform(*self.slow_hosts[host])
+        return delay_s
 
     def piece_bytes(self, available: int) -> int:
         """TCP knows no messages: half of the time less arrives than could."""
@@ -171,7 +178,7 @@ class SimNetwork:
         self._transports.pop(transport, None)
 
     async def _travel(self, source: str, target: str) -> None:
-        await asyncio.sleep(self.delay_s())
+        await asyncio.sleep(self.delay_s(source, target))
         while not self.reaches(source, target):
             await self._reachability_changed.wait()
 

@@ -89,7 +89,7 @@ class TransactionChecker(Protocol):
     def check(self) -> None: ...
 
 
-class AtomicVisibility:
+class TornTransaction:
     """Of a transaction, readers see everything or nothing, as was confirmed to its producer.
 
     The offset that a group has is that of the last transaction that is seen.
@@ -124,12 +124,15 @@ class AtomicVisibility:
             visible[transaction] = bool(seen)
             if seen and seen != values:
                 raise InvariantViolation(
-                    f"of transaction {transaction} readers see {sorted(seen)} but not {sorted(values - seen)}"
+                    self,
+                    f"of transaction {transaction} readers see {sorted(seen)}, not {sorted(values - seen)}",
                 )
             ended = self._ended.get(transaction)
             if ended is not None and ended != bool(seen):
                 fate = "committed" if ended else "aborted"
-                raise InvariantViolation(f"transaction {transaction} was {fate}, but readers see {seen}")
+                raise InvariantViolation(
+                    self, f"transaction {transaction} was {fate}, but readers see {seen}"
+                )
         for group, offsets in self._offsets.items():
             # A transaction that wrote nothing else is as visible as its offset is.
             known = {offset: visible[name] for offset, name in offsets.items() if name in visible}
@@ -137,12 +140,13 @@ class AtomicVisibility:
             latest = max((offset for offset, is_seen in known.items() if is_seen), default=0)
             if found < latest or known.get(found) is False:
                 raise InvariantViolation(
+                    self,
                     f"group {group} is at offset {found}, but the output of transactions is seen up to the "
-                    f"one with offset {latest}"
+                    f"one with offset {latest}",
                 )
 
 
-class NoAbortedRead:
+class AbortedRead:
     """A reader of committed records is given nothing of a transaction whose commit was never asked for."""
 
     def __init__(self) -> None:
@@ -162,8 +166,9 @@ class NoAbortedRead:
                 transaction = self._transaction[value]
                 if transaction in self._aborted or transaction not in self._asked:
                     raise InvariantViolation(
+                        self,
                         f"{partition} gave {value!r} at offset {offset}, of transaction {transaction}, "
-                        "which was not committed"
+                        "which was not committed",
                     )
             case _:
                 pass
@@ -172,7 +177,7 @@ class NoAbortedRead:
         """Everything is proved as it happens."""
 
 
-class LastStableOffsetMonotone:
+class LastStableOffsetGoingBack:
     """How far readers of committed records may read never goes back, and they read no further."""
 
     def __init__(self) -> None:
@@ -183,12 +188,15 @@ class LastStableOffsetMonotone:
             case StableOffset(partition, offset):
                 before = self._stable.get(partition, 0)
                 if offset < before:
-                    raise InvariantViolation(f"{partition} was stable up to {before}, now up to {offset}")
+                    raise InvariantViolation(
+                        self, f"{partition} was stable up to {before}, now up to {offset}"
+                    )
                 self._stable[partition] = offset
             case Read(partition, offset, value):
                 if offset >= self._stable.get(partition, 0):
                     raise InvariantViolation(
-                        f"{partition} gave {value!r} at offset {offset}, stable is {self._stable[partition]}"
+                        self,
+                        f"{partition} gave {value!r} at offset {offset}, stable is {self._stable[partition]}",
                     )
             case _:
                 pass
@@ -197,7 +205,7 @@ class LastStableOffsetMonotone:
         """Everything is proved as it happens."""
 
 
-class OneOutcomePerTransaction:
+class TwoOutcomesOfATransaction:
     """In the logs every transaction ends, once in each partition and in all of them alike."""
 
     def __init__(self) -> None:
@@ -226,18 +234,18 @@ class OneOutcomePerTransaction:
                 transaction = self._transaction[record.value or b""]
                 if transaction in ended:
                     raise InvariantViolation(
-                        f"{partition} has {record.value!r} of transaction {transaction} after its end"
+                        self, f"{partition} has {record.value!r} of transaction {transaction} after its end"
                     )
                 open_now[batch.producer_id].add(transaction)
         left = sorted(name for names in open_now.values() for name in names)
         if left:
-            raise InvariantViolation(f"{partition}: transactions {left} have never ended")
+            raise InvariantViolation(self, f"{partition}: transactions {left} have never ended")
 
     def check(self) -> None:
         for transaction, outcomes in sorted(self._outcomes.items()):
             if len(outcomes) > 1:
                 raise InvariantViolation(
-                    f"transaction {transaction} is committed in places, aborted in others"
+                    self, f"transaction {transaction} is committed in places, aborted in others"
                 )
 
 
@@ -246,10 +254,10 @@ class TransactionHistory:
 
     def __init__(self, *checkers: TransactionChecker) -> None:
         self.checkers = checkers or (
-            AtomicVisibility(),
-            NoAbortedRead(),
-            LastStableOffsetMonotone(),
-            OneOutcomePerTransaction(),
+            TornTransaction(),
+            AbortedRead(),
+            LastStableOffsetGoingBack(),
+            TwoOutcomesOfATransaction(),
         )
 
     def observe(self, event: Event) -> None:

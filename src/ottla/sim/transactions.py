@@ -17,7 +17,7 @@ from ottla.records.batch import iter_headers
 from ottla.records.markers import Marker, read_marker
 from ottla.records.records import Record, encode_batch, iter_records
 from ottla.runtime import Runtime
-from ottla.sim.client import RequestFailed, SimClient
+from ottla.sim.client import Client, RequestFailed
 from ottla.wire.errors import ErrorCode
 
 READ_COMMITTED = 1
@@ -58,7 +58,7 @@ class SimProducer:
     def __init__(
         self,
         runtime: Runtime,
-        client: SimClient,
+        client: Client,
         transactional_id: str,
         *,
         versions: Versions = NEW,
@@ -219,7 +219,7 @@ class Stable(NamedTuple):
     next_offset: int
 
 
-async def read_stable(client: SimClient, topic: str, partition: int, offset: int) -> Stable:
+async def read_stable(client: Client, topic: str, partition: int, offset: int) -> Stable:
     """One fetch of a reader of committed records, without what was aborted."""
     outcome = await _fetch(client, topic, partition, offset, READ_COMMITTED)
     data = outcome.records or b""
@@ -238,7 +238,7 @@ async def read_stable(client: SimClient, topic: str, partition: int, offset: int
     return Stable(records, int(outcome.last_stable_offset), offset)
 
 
-async def read_log(client: SimClient, topic: str, partition: int) -> list[Batch]:
+async def read_log(client: Client, topic: str, partition: int) -> list[Batch]:
     """Everything there is, markers included."""
     offset = 0
     batches: list[Batch] = []
@@ -252,7 +252,7 @@ async def read_log(client: SimClient, topic: str, partition: int) -> list[Batch]
     return batches
 
 
-async def _fetch(client: SimClient, topic: str, partition: int, offset: int, isolation: int) -> Any:
+async def _fetch(client: Client, topic: str, partition: int, offset: int, isolation: int) -> Any:
     schema = _schema("fetch", 12)
     wanted = schema.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
     response = await client.send(

@@ -33,7 +33,7 @@ class Fabric(Protocol):
     loop: SimLoop
     context: Context
 
-    def delay_s(self) -> float: ...
+    def delay_s(self, source: str, target: str) -> float: ...
 
     def piece_bytes(self, available: int) -> int: ...
 
@@ -63,7 +63,7 @@ class Wire:
             return
         if isinstance(item, bytes):
             self.unread_bytes += len(item)
-        arrival = self._fabric.loop.time() + self._fabric.delay_s()
+        arrival = self._fabric.loop.time() + self._fabric.delay_s(self._sender.host, self._receiver.host)
         self._travelling.append((arrival, item))
         self._fabric.loop.call_at(arrival, self.pump, context=self._fabric.context)
 

@@ -233,6 +233,17 @@ class SimWorld:
         machine.outcomes.clear()
         machine.died.set()
 
+    def pause(self, host: str) -> None:
+        """As SIGSTOP: its kernel goes on taking connections and bytes, nothing answers."""
+        self.trace.record(host, "process is paused")
+        self.host(host).process.paused = True
+
+    def resume(self, host: str) -> None:
+        process = self.host(host).process
+        if process.paused:
+            self.trace.record(host, "process goes on")
+            self.loop.resume(process)
+
     def crash_mid_operation(self, host: str, operations: int | None) -> None:
         """Cut the power inside a step of the process, after so many more operations on its disk."""
         self.host(host).disk.crash_after(operations, lambda: self.crash(host, power_loss=True))

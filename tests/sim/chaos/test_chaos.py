@@ -97,7 +97,7 @@ def test_retention_that_asks_for_partitions_that_are_gone_is_found(monkeypatch: 
 
     monkeypatch.setattr(Node, "_high_watermark", high_watermark)
     monkeypatch.setattr(LogManager, "_enforce_retention", enforce_retention)
-    find("retention", "NodeNeverFails")
+    find("retention", "NodeThatFails")
 
 
 def test_flushing_a_log_that_was_deleted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def test_flushing_a_log_that_was_deleted_is_found(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(PartitionLog, "release", release)
     monkeypatch.setattr(PartitionLog, "flush", flush)
-    find("deletion", "NodeNeverFails")
+    find("deletion", "NodeThatFails")
 
 
 def test_a_partition_without_a_place_that_ends_the_node_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +127,7 @@ def test_a_partition_without_a_place_that_ends_the_node_is_found(monkeypatch: py
         settle(self, done)
 
     monkeypatch.setattr(LogWork, "_settle", settle_or_fail)
-    find("obstacles", "NodeNeverFails")
+    find("obstacles", "NodeThatFails")
 
 
 def test_settings_that_contradict_the_defaults_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_settings_that_contradict_the_defaults_are_found(monkeypatch: pytest.Mon
     monkeypatch.setattr("ottla.replication.manager.resolve_topic", resolve_and_check)
     monkeypatch.setattr("ottla.node.resolve_topic", resolve_and_check)
     monkeypatch.setattr("ottla.controller.configs.validate_topic", lambda *_: None)
-    assert "must be at most max.compaction.lag.ms" in find("settings", "NodeNeverFails")
+    assert "must be at most max.compaction.lag.ms" in find("settings", "NodeThatFails")
 
 
 def test_a_rotten_bit_that_ends_a_coordinator_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,17 +164,17 @@ def test_a_rotten_bit_that_ends_a_coordinator_is_found(monkeypatch: pytest.Monke
         await load(self)
 
     monkeypatch.setattr(HostedShard, "_load", load_strictly)
-    find("rot", "NodeNeverFails")
+    find("rot", "NodeThatFails")
 
 
 def test_starting_without_metadata_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ottla.node.check_metadata_is_there", lambda disk, config: None)
-    find("unmount", "NothingAcknowledgedLost")
+    find("unmount", "ForgottenMetadataChange")
 
 
 def test_a_directory_of_metadata_that_a_power_cut_takes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ottla.metadata.meta_properties.make_dir", lambda disk, path: disk.make_dirs(path))
-    assert "holds no metadata of the cluster" in find("power", "NodeNeverFails")
+    assert "holds no metadata of the cluster" in find("power", "NodeThatFails")
 
 
 def test_a_connection_lost_without_reason_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,4 +182,4 @@ def test_a_connection_lost_without_reason_is_found(monkeypatch: pytest.MonkeyPat
         raise ZeroDivisionError("a bug in a handler")
 
     monkeypatch.setattr("ottla.controller.controller.LocalController.create_partitions", fail)
-    assert "closed the connection of grow" in find("deletion", "NodeNeverFails")
+    assert "closed the connection of grow" in find("deletion", "NodeThatFails")

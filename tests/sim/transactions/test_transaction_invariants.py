@@ -20,20 +20,20 @@ from ottla.sim.checkers import InvariantViolation
 from ottla.sim.client import RequestFailed, SimClient
 from ottla.sim.faults import RandomCrashes, RandomCuts, SlowDisk, inject
 from ottla.sim.transaction_checkers import (
-    AtomicVisibility,
+    AbortedRead,
     Ended,
     Ending,
-    LastStableOffsetMonotone,
+    LastStableOffsetGoingBack,
     Logged,
-    NoAbortedRead,
     OffsetSeen,
-    OneOutcomePerTransaction,
     Read,
     Seen,
     StableOffset,
+    TornTransaction,
     TransactionChecker,
     TransactionHistory,
     Trying,
+    TwoOutcomesOfATransaction,
     Written,
 )
 from ottla.sim.transactions import NEW, OLD, SimProducer, Versions, read_log, read_stable
@@ -201,7 +201,7 @@ def test_transactions_are_atomic_through_crashes(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_transactions_are_atomic_through_power_cuts_with_flushes(seed: int) -> None:
     """What is acknowledged is synced. What is read need not be: how far readers may read can go back."""
-    history = TransactionHistory(AtomicVisibility(), NoAbortedRead(), OneOutcomePerTransaction())
+    history = TransactionHistory(TornTransaction(), AbortedRead(), TwoOutcomesOfATransaction())
     settings = {"log.flush.interval.messages": "1"}
     simulate(transactions_through_faults(history, power_loss=True, settings=settings), seed=seed)
 
@@ -235,8 +235,8 @@ def test_a_commit_that_reaches_some_partitions_only_is_noticed(monkeypatch: pyte
         return append_marker(partition, producer_id, epoch, coordinator_epoch, committed, *rest)
 
     monkeypatch.setattr(Partition, "append_marker", broken)
-    notices(AtomicVisibility, "transaction")
-    notices(OneOutcomePerTransaction, "committed in places, aborted in others")
+    notices(TornTransaction, "transaction")
+    notices(TwoOutcomesOfATransaction, "committed in places, aborted in others")
 
 
 def test_offsets_that_miss_their_transaction_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,12 +256,12 @@ def test_offsets_that_miss_their_transaction_are_noticed(monkeypatch: pytest.Mon
         "end_transaction",
         lambda groups, producer_id, committed: end(groups, producer_id, committed=False),
     )
-    notices(AtomicVisibility, "is at offset")
+    notices(TornTransaction, "is at offset")
 
 
 def test_aborted_records_that_are_shown_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PartitionLog, "aborted_in", lambda *_: [])
-    notices(NoAbortedRead, "which was not committed")
+    notices(AbortedRead, "which was not committed")
 
 
 def test_reading_beyond_open_transactions_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +273,7 @@ def test_reading_beyond_open_transactions_is_noticed(monkeypatch: pytest.MonkeyP
         "last_stable_offset",
         property(lambda partition: partition.high_watermark if next(calls) % 5 == 0 else right(partition)),
     )
-    notices(LastStableOffsetMonotone, "was stable up to")
+    notices(LastStableOffsetGoingBack, "was stable up to")
 
 
 def test_a_transaction_that_never_ends_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,4 +283,4 @@ def test_a_transaction_that_never_ends_is_noticed(monkeypatch: pytest.MonkeyPatc
         return None if partition.topic_partition == ("t", 1) else append_marker(partition, *fields)
 
     monkeypatch.setattr(Partition, "append_marker", broken)
-    notices(OneOutcomePerTransaction, "never ended")
+    notices(TwoOutcomesOfATransaction, "never ended")

@@ -206,9 +206,9 @@ class CompletesWithTheOtherOutcome(TransactionShard):
 @pytest.mark.parametrize(
     ("invariant_name", "clients", "shard_type"),
     [
-        ("OneOutcomePerTransaction|DecisionsAreFinal", 2, TakesEndsThatContradict),
-        ("OneOutcomePerTransaction", 2, CommitsWhatTimedOut),
-        ("OneOutcomePerTransaction", 1, TakesAnyEpoch),
+        ("TwoOutcomesOfATransaction|DecisionsAreFinal", 2, TakesEndsThatContradict),
+        ("TwoOutcomesOfATransaction", 2, CommitsWhatTimedOut),
+        ("TwoOutcomesOfATransaction", 1, TakesAnyEpoch),
         ("ProducerEpochNeverGoesBack|OneProducerPerEpoch", 2, StartsEpochsAgain),
         ("OneProducerPerEpoch", 2, KeepsTheEpoch),
         ("EveryTransactionEnds", 1, ForgetsDecisionsInARestart),

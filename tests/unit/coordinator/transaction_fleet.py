@@ -166,11 +166,11 @@ class Fleet:
     def check(self) -> None:
         for attempt in self.attempts:
             if len(attempt.outcomes) > 1:
-                raise Violation("OneOutcomePerTransaction: committed here, aborted there")
+                raise Violation("TwoOutcomesOfATransaction: committed here, aborted there")
             if attempt.outcomes == {True} and attempt.wish is not True:
-                raise Violation("OneOutcomePerTransaction: committed, and nobody asked for it")
+                raise Violation("TwoOutcomesOfATransaction: committed, and nobody asked for it")
             if attempt.is_acknowledged and attempt.outcomes == {not attempt.wish}:
-                raise Violation("OneOutcomePerTransaction: the producer was told otherwise")
+                raise Violation("TwoOutcomesOfATransaction: the producer was told otherwise")
         stored = [transaction for transaction in self.driver.stored() if transaction is not None]
         epochs: dict[int, int] = {}
         for before, after in zip([None, *stored], stored, strict=False):

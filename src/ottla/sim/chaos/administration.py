@@ -9,7 +9,7 @@ from ottla.sim.chaos import requests
 from ottla.sim.chaos.mixes import BROKER_SETTINGS, CONTRADICTIONS, ORDINARY_SETTINGS, UNKNOWN_SETTINGS
 from ottla.sim.chaos.promises import TopicPromises
 from ottla.sim.chaos.session import INTERNAL_TOPICS, NAMES, Session, Unanswered
-from ottla.sim.client import RequestFailed, SimClient
+from ottla.sim.client import Client, RequestFailed
 from ottla.wire.errors import ErrorCode
 
 PARTITIONS_MAX = 6
@@ -22,7 +22,7 @@ class Administration:
     async def administer(self, host: str) -> None:
         chance = self._session.world.random(host)
         client = self._session.client(host)
-        actions: dict[str, Callable[[SimClient, random.Random], Awaitable[None]]] = {
+        actions: dict[str, Callable[[Client, random.Random], Awaitable[None]]] = {
             "create": self._create,
             "delete": self._delete,
             "grow": self._grow,
@@ -40,7 +40,7 @@ class Administration:
             except (RequestFailed, Unanswered):
                 continue
 
-    async def _create(self, client: SimClient, chance: random.Random) -> None:
+    async def _create(self, client: Client, chance: random.Random) -> None:
         absent = [
             name
             for name in NAMES
@@ -49,7 +49,7 @@ class Administration:
         if absent:
             await self.create_named(client, chance, chance.choice(absent))
 
-    async def create_named(self, client: SimClient, chance: random.Random, name: str) -> None:
+    async def create_named(self, client: Client, chance: random.Random, name: str) -> None:
         catalogue = self._session.mix.settings + (CONTRADICTIONS if self._session.mix.contradictions else ())
         settings = {key: chance.choice(values) for key, values in catalogue if chance.random() < 0.25}
         count = chance.randint(1, 4)
@@ -79,7 +79,7 @@ class Administration:
             raise
         asked.ended_s = self._session.world.loop.time()
 
-    async def _delete(self, client: SimClient, chance: random.Random) -> None:
+    async def _delete(self, client: Client, chance: random.Random) -> None:
         topic = self._session.some_topic(chance)
         if topic is None:
             return
@@ -92,7 +92,7 @@ class Administration:
             await self._session.ask("delete", requests.delete_topic(client, topic_id=topic.topic_id))
             self._session.promises.deleted(topic)
 
-    async def _grow(self, client: SimClient, chance: random.Random) -> None:
+    async def _grow(self, client: Client, chance: random.Random) -> None:
         topic = self._session.some_topic(chance)
         if topic is not None and topic.partition_count < PARTITIONS_MAX:
             count = topic.partition_count + chance.randint(1, 2)
@@ -100,13 +100,13 @@ class Administration:
             if self._session.promises.topics[topic.name] is topic and not topic.may_be_gone:
                 topic.partition_count = max(topic.partition_count, count)
 
-    async def _alter(self, client: SimClient, chance: random.Random) -> None:
+    async def _alter(self, client: Client, chance: random.Random) -> None:
         await self._alter_topic("alter", client, chance, ORDINARY_SETTINGS)
 
-    async def _alter_contradictory(self, client: SimClient, chance: random.Random) -> None:
+    async def _alter_contradictory(self, client: Client, chance: random.Random) -> None:
         await self._alter_topic("alter_contradictory", client, chance, CONTRADICTIONS)
 
-    async def _alter_unknown(self, client: SimClient, chance: random.Random) -> None:
+    async def _alter_unknown(self, client: Client, chance: random.Random) -> None:
         topic = self._session.some_topic(chance)
         if topic is not None:
             key, values = chance.choice(UNKNOWN_SETTINGS)
@@ -118,7 +118,7 @@ class Administration:
     async def _alter_topic(
         self,
         operation: str,
-        client: SimClient,
+        client: Client,
         chance: random.Random,
         catalogue: Sequence[tuple[str, tuple[str, ...]]],
     ) -> None:
@@ -130,7 +130,7 @@ class Administration:
         request = requests.alter_settings(client, requests.TOPIC_RESOURCE, topic.name, settings)
         await self._ask_for(operation, topic.name, lambda named: named.ask_for(settings), request)
 
-    async def _alter_broker(self, client: SimClient, chance: random.Random) -> None:
+    async def _alter_broker(self, client: Client, chance: random.Random) -> None:
         key, values = chance.choice(BROKER_SETTINGS)
         value = chance.choice(values)
         if key == "log.retention.ms" and value is not None:
@@ -140,7 +140,7 @@ class Administration:
         )
         await self._session.ask("alter_broker", request)
 
-    async def _delete_records(self, client: SimClient, chance: random.Random) -> None:
+    async def _delete_records(self, client: Client, chance: random.Random) -> None:
         topic = self._session.some_topic(chance)
         if topic is None:
             return
@@ -153,7 +153,7 @@ class Administration:
                 "delete_records", topic.name, lambda named: named.delete_below(partition, offset), request
             )
 
-    async def _delete_internal(self, client: SimClient, chance: random.Random) -> None:
+    async def _delete_internal(self, client: Client, chance: random.Random) -> None:
         name = chance.choice(INTERNAL_TOPICS)
         self._session.excuse_internal(name)
         await self._session.ask("delete_internal", requests.delete_topic(client, name=name))

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla.sim.chaos.administration import Administration
 from ottla.sim.chaos.session import INTERNAL_TOPICS, NAMES, Session, Unanswered
-from ottla.sim.client import RequestFailed, SimClient
+from ottla.sim.client import Client, RequestFailed
 
 DATA_DIR = "/data"
 METADATA_DIR = "/meta"
@@ -24,7 +24,7 @@ class Faults:
     async def break_things(self) -> None:
         chance = self._session.world.random("faults")
         client = self._session.client("faults")
-        faults: dict[str, Callable[[SimClient, random.Random], Awaitable[None]]] = {
+        faults: dict[str, Callable[[Client, random.Random], Awaitable[None]]] = {
             "kill": self._kill,
             "cut_power": self._cut_power,
             "restart": self._restart,
@@ -43,16 +43,16 @@ class Faults:
             self._session.counts[f"fault: {name}"] += 1
             await faults[name](client, chance)
 
-    async def _kill(self, client: SimClient, chance: random.Random) -> None:
+    async def _kill(self, client: Client, chance: random.Random) -> None:
         await self._session.bounce(chance, "kill")
 
-    async def _cut_power(self, client: SimClient, chance: random.Random) -> None:
+    async def _cut_power(self, client: Client, chance: random.Random) -> None:
         await self._session.bounce(chance, "cut")
 
-    async def _restart(self, client: SimClient, chance: random.Random) -> None:
+    async def _restart(self, client: Client, chance: random.Random) -> None:
         await self._session.bounce(chance, "stop")
 
-    async def _fill(self, client: SimClient, chance: random.Random) -> None:
+    async def _fill(self, client: Client, chance: random.Random) -> None:
         self._session.machine.disk.fill(chance.choice((0, 300, 3000)))
         await asyncio.sleep(chance.uniform(0.5, 6))
         if chance.random() < 0.3:
@@ -70,11 +70,11 @@ class Faults:
         await asyncio.sleep(seconds)
         self._session.machine.disk.make_room()
 
-    async def _obstruct(self, client: SimClient, chance: random.Random) -> None:
+    async def _obstruct(self, client: Client, chance: random.Random) -> None:
         """Somebody's file lies where the directory of a new partition goes."""
         await self._create_in_the_way(client, chance, self._session.machine.disk.obstruct)
 
-    async def _deny(self, client: SimClient, chance: random.Random) -> None:
+    async def _deny(self, client: Client, chance: random.Random) -> None:
         """Nothing can be made below the directory of a new partition."""
         await self._create_in_the_way(
             client,
@@ -85,7 +85,7 @@ class Faults:
         self._session.machine.disk.heal()
 
     async def _create_in_the_way(
-        self, client: SimClient, chance: random.Random, block: Callable[[str], None]
+        self, client: Client, chance: random.Random, block: Callable[[str], None]
     ) -> None:
         absent = [
             name
@@ -141,7 +141,7 @@ class Faults:
             rotten_before = promises.rotten_from
             promises.rotten_from = base_offset if rotten_before is None else min(base_offset, rotten_before)
 
-    async def _unmount(self, client: SimClient, chance: random.Random) -> None:
+    async def _unmount(self, client: Client, chance: random.Random) -> None:
         """The volume of the metadata is not there at the next start."""
         await self._session.go_down(chance, chance.choice(("stop", "kill")))
         self._session.machine.disk.unmount(METADATA_DIR)

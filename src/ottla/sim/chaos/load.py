@@ -8,7 +8,7 @@ from ottla.records.records import Record, encode_batch
 from ottla.sim.chaos import requests
 from ottla.sim.chaos.promises import TopicPromises
 from ottla.sim.chaos.session import Session, Unanswered
-from ottla.sim.client import RequestFailed, SimClient
+from ottla.sim.client import Client, RequestFailed
 from ottla.sim.transactions import NEW, OLD, SimProducer
 
 
@@ -31,7 +31,7 @@ class Load:
                     continue
 
     async def _produce(
-        self, client: SimClient, topic: TopicPromises, partition: int, pairs: list[tuple[bytes, bytes]]
+        self, client: Client, topic: TopicPromises, partition: int, pairs: list[tuple[bytes, bytes]]
     ) -> None:
         now_ms = self._session.now_ms()
         cuts = self._session.promises.power_cuts
@@ -60,7 +60,7 @@ class Load:
                 continue
             except requests.CorruptBatch as error:
                 if topic.partition(partition).rotten_from is None and not topic.may_be_gone:
-                    self._session.machine.fail("NothingAcknowledgedLost: a damaged batch was read", error)
+                    self._session.machine.fail("a damaged batch was read", error, "CorruptRead")
                 continue
             self._session.counts["records read along"] += len(page.records)
 
@@ -83,7 +83,7 @@ class Load:
 
     async def _commit(
         self,
-        client: SimClient,
+        client: Client,
         group: str,
         topic: str,
         partition: int,

@@ -1,4 +1,4 @@
-"""NodeNeverFails: a broker that is started, stopped, killed and unplugged, and never ends by itself."""
+"""a broker that is started, stopped, killed and unplugged, and never ends by itself."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Machine:
         self._node = node
         self._started.set()
         error = await node.wait_failed()
-        self.fail("NodeNeverFails: the node gave up", error)
+        self.fail("the node gave up", error)
 
-    def fail(self, what: str, error: BaseException | None = None) -> None:
+    def fail(self, what: str, error: BaseException | None = None, checker: str = "NodeThatFails") -> None:
         if not self.failed.done():
-            violation = InvariantViolation(f"{what}: {error!r}" if error else what)
+            violation = InvariantViolation(checker, f"{what}: {error!r}" if error else what)
             violation.__cause__ = error
             self.failed.set_result(violation)
 
@@ -66,13 +66,13 @@ class Machine:
         waiting.cancel()
         if outcome.done() and not outcome.cancelled() and (error := outcome.exception()) is not None:
             if not may_refuse:
-                self.fail("NodeNeverFails: the broker does not start", error)
+                self.fail("the broker does not start", error)
             self._world.crash(HOST, power_loss=False)
             return False
         if not self._started.is_set():
             # Died by a power cut that was under way, or hangs.
             if self._world.host(HOST).is_running:
-                self.fail(f"NodeNeverFails: the broker has not started within {START_MAX_S:.0f} s")
+                self.fail(f"the broker has not started within {START_MAX_S:.0f} s")
             return False
         return True
 
@@ -89,10 +89,10 @@ class Machine:
             async with asyncio.timeout(STOP_MAX_S):
                 await self._world.spawn(HOST, self._node.stop())
         except TimeoutError:
-            self.fail(f"NodeNeverFails: the broker has not stopped within {STOP_MAX_S:.0f} s")
+            self.fail(f"the broker has not stopped within {STOP_MAX_S:.0f} s")
         except Exception as error:
             if not may_fail:
-                self.fail("NodeNeverFails: stopping failed", error)
+                self.fail("stopping failed", error)
         self._world.crash(HOST, power_loss=False)
 
     def kill(self, *, power_loss: bool) -> None:

@@ -1,4 +1,4 @@
-"""NothingAcknowledgedLost: what a broker has promised its clients, and what excuses it from keeping it.
+"""What brokers have promised their clients, and what excuses it from keeping it.
 
 Whatever was acknowledged must be there at the end, at the offset it was given, unless
 - its topic was asked to be deleted;
@@ -96,11 +96,7 @@ class Effect:
     ended_s: float = math.inf
 
 
-def _lost(what: str) -> InvariantViolation:
-    return InvariantViolation(f"NothingAcknowledgedLost: {what}")
-
-
-class NothingAcknowledgedLost:
+class Promises:
     def __init__(self) -> None:
         self.topics: dict[str, TopicPromises] = {}
         """The newest of each name."""
@@ -163,10 +159,15 @@ class NothingAcknowledgedLost:
         """What a client reads was sent there, and never moves."""
         value = record.value or b""
         if self._sent.get(value) != (topic, partition):
-            raise _lost(f"{topic}-{partition} gave {value!r} at offset {record.offset}: never sent there")
+            raise InvariantViolation(
+                "CorruptRead",
+                f"{topic}-{partition} gave {value!r} at offset {record.offset}: never sent there",
+            )
         first = self._offsets.setdefault((topic_id, partition, value), record.offset)
         if first != record.offset:
-            raise _lost(f"{topic}-{partition} has {value!r} at offsets {first} and {record.offset}")
+            raise InvariantViolation(
+                "CorruptRead", f"{topic}-{partition} has {value!r} at offsets {first} and {record.offset}"
+            )
 
     # Faults.
 
@@ -196,21 +197,30 @@ class NothingAcknowledgedLost:
         """`found`: id and number of partitions of every topic there is."""
         for name, (topic_id, count) in found.items():
             if topic_id in self._deleted:
-                raise _lost(f"{name} is there again though its deletion was acknowledged")
+                raise InvariantViolation(
+                    "ForgottenMetadataChange", f"{name} is there again though its deletion was acknowledged"
+                )
             topic = self.topics.get(name)
             if topic is not None and topic.topic_id == topic_id and count < topic.partition_count:
-                raise _lost(f"{name} has {count} partitions, {topic.partition_count} were acknowledged")
+                raise InvariantViolation(
+                    "ForgottenMetadataChange",
+                    f"{name} has {count} partitions, {topic.partition_count} were acknowledged",
+                )
         for name, topic in self.topics.items():
             if not topic.may_be_gone and found.get(name, (None, 0))[0] != topic.topic_id:
-                raise _lost(f"topic {name} is gone, its creation was acknowledged and nobody deleted it")
+                raise InvariantViolation(
+                    "ForgottenMetadataChange",
+                    f"topic {name} is gone, its creation was acknowledged and nobody deleted it",
+                )
 
     def check_settings(self, topic: TopicPromises, found: Mapping[str, str | None]) -> None:
         """`found`: the topic's own settings, without what it inherits."""
         for name, allowed in topic.settings.items():
             if found.get(name) not in allowed:
-                raise _lost(
+                raise InvariantViolation(
+                    "ForgottenMetadataChange",
                     f"{topic.name} has {name}={found.get(name)}, "
-                    f"acknowledged was one of {sorted(map(str, allowed))}"
+                    f"acknowledged was one of {sorted(map(str, allowed))}",
                 )
 
     def check_records(
@@ -240,15 +250,17 @@ class NothingAcknowledgedLost:
             # Compaction drops records without a key.
             if topic.was_compacted and (not promised.key or is_newer or promised.key in superseded):
                 continue
-            raise _lost(
+            raise InvariantViolation(
+                "LostAcknowledgedWrite",
                 f"{promised.value!r} was acknowledged at offset {promised.offset} of "
-                f"{topic.name}-{partition}, where there is {stored.value if stored else None!r} now"
+                f"{topic.name}-{partition}, where there is {stored.value if stored else None!r} now",
             )
 
     def check_committed(self, topic: TopicPromises, group: str, found: Mapping[int, int]) -> None:
         for (of_group, partition), allowed in topic.committed.items():
             if of_group == group and found.get(partition, -1) not in allowed:
-                raise _lost(
+                raise InvariantViolation(
+                    "LostCommittedOffset",
                     f"group {group} has offset {found.get(partition, -1)} of {topic.name}-{partition}, "
-                    f"acknowledged was one of {sorted(allowed)}"
+                    f"acknowledged was one of {sorted(allowed)}",
                 )

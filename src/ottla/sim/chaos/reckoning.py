@@ -12,7 +12,7 @@ from ottla.sim.chaos import requests
 from ottla.sim.chaos.promises import TopicPromises
 from ottla.sim.chaos.session import GROUPS, INTERNAL_TOPICS, Session
 from ottla.sim.checkers import InvariantViolation
-from ottla.sim.client import RequestFailed, SimClient
+from ottla.sim.client import Client, RequestFailed
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class Reckoning:
                     await self._check_group(client, group, topic, count)
         self._session.counts["topics checked"] += len(found)
 
-    async def _check_partition(self, client: SimClient, topic: TopicPromises, partition: int) -> None:
+    async def _check_partition(self, client: Client, topic: TopicPromises, partition: int) -> None:
         records = await self._read(client, topic, partition)
         self._session.promises.check_records(topic, partition, records, self._session.now_ms())
         self._session.counts["records found again"] += len(records)
@@ -58,7 +58,7 @@ class Reckoning:
             lambda: client.produce_batch(topic.name, partition, batch),
         )
 
-    async def _read(self, client: SimClient, topic: TopicPromises, partition: int) -> dict[int, Record]:
+    async def _read(self, client: Client, topic: TopicPromises, partition: int) -> dict[int, Record]:
         """From the start to the end; where the medium has damaged the log, up to the damage."""
         where = f"{topic.name}-{partition}"
         is_rotten = topic.partition(partition).rotten_from is not None
@@ -84,7 +84,7 @@ class Reckoning:
             if page.is_last:
                 return records
 
-    async def _check_group(self, client: SimClient, group: str, topic: TopicPromises, count: int) -> None:
+    async def _check_group(self, client: Client, group: str, topic: TopicPromises, count: int) -> None:
         if any(of_group == group for of_group, _ in topic.committed):
             found = await self._eventually(
                 f"offsets of {group}", lambda: requests.committed_offsets(client, group, topic.name, count)
@@ -103,7 +103,7 @@ class Reckoning:
             except (RequestFailed, OSError) as error:
                 if self._session.world.loop.time() > give_up_at:
                     raise InvariantViolation(
-                        f"NodeNeverFails: {what} still fails {patience_s:.0f} s after faults were undone, "
-                        f"with {error!r}"
+                        "NodeThatFails",
+                        f"{what} still fails {patience_s:.0f} s after faults were undone, with {error!r}",
                     ) from error
                 await asyncio.sleep(0.5)

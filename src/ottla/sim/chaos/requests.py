@@ -1,4 +1,4 @@
-"""What clients ask for, on top of `SimClient`: administration, groups, reading."""
+"""What clients ask for, on top of `Client`: administration, groups, reading."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ottla.records.batch import crc_matches, iter_headers
 from ottla.records.records import Record, iter_records
-from ottla.sim.client import RequestFailed, SimClient
+from ottla.sim.client import Client, RequestFailed
 from ottla.wire.errors import ErrorCode
 
 TOPIC_RESOURCE = 2
@@ -30,7 +30,7 @@ def check(outcome: Any) -> None:
         raise RequestFailed(outcome.error_code, getattr(outcome, "error_message", None))
 
 
-async def create_topic(client: SimClient, name: str, partitions: int, configs: Mapping[str, str]) -> UUID:
+async def create_topic(client: Client, name: str, partitions: int, configs: Mapping[str, str]) -> UUID:
     module = schema("create_topics", 7)
     topic = module.CreatableTopic(
         name=name,
@@ -45,14 +45,14 @@ async def create_topic(client: SimClient, name: str, partitions: int, configs: M
     return found
 
 
-async def delete_topic(client: SimClient, *, name: str | None = None, topic_id: UUID | None = None) -> None:
+async def delete_topic(client: Client, *, name: str | None = None, topic_id: UUID | None = None) -> None:
     module = schema("delete_topics", 6)
     state = module.DeleteTopicState(name=name, topic_id=topic_id)
     response = await client.send(module.DeleteTopicsRequest(topics=(state,), timeout=_TIMEOUT))
     check(response.responses[0])
 
 
-async def grow_topic(client: SimClient, name: str, count: int) -> None:
+async def grow_topic(client: Client, name: str, count: int) -> None:
     module = schema("create_partitions", 3)
     topic = module.CreatePartitionsTopic(name=name, count=count, assignments=None)
     request = module.CreatePartitionsRequest(topics=(topic,), timeout=_TIMEOUT, validate_only=False)
@@ -60,7 +60,7 @@ async def grow_topic(client: SimClient, name: str, count: int) -> None:
 
 
 async def alter_settings(
-    client: SimClient, resource: int, name: str, settings: Mapping[str, str | None]
+    client: Client, resource: int, name: str, settings: Mapping[str, str | None]
 ) -> None:
     module = schema("incremental_alter_configs", 1)
     configs = tuple(
@@ -74,7 +74,7 @@ async def alter_settings(
     check(response.responses[0])
 
 
-async def topic_settings(client: SimClient, name: str) -> dict[str, str | None]:
+async def topic_settings(client: Client, name: str) -> dict[str, str | None]:
     """Those it has of its own."""
     module = schema("describe_configs", 4)
     wanted = module.DescribeConfigsResource(
@@ -85,7 +85,7 @@ async def topic_settings(client: SimClient, name: str) -> dict[str, str | None]:
     return {config.name: config.value for config in result.configs if config.config_source == TOPIC_SOURCE}
 
 
-async def delete_records(client: SimClient, topic: str, partition: int, offset: int) -> None:
+async def delete_records(client: Client, topic: str, partition: int, offset: int) -> None:
     module = schema("delete_records", 2)
     wanted = module.DeleteRecordsPartition(partition_index=partition, offset=offset)
     response = await client.send(
@@ -96,7 +96,7 @@ async def delete_records(client: SimClient, topic: str, partition: int, offset: 
     check(response.topics[0].partitions[0])
 
 
-async def all_topics(client: SimClient) -> dict[str, tuple[UUID, int]]:
+async def all_topics(client: Client) -> dict[str, tuple[UUID, int]]:
     """Id and number of partitions."""
     response = await client.metadata()
     return {
@@ -106,7 +106,7 @@ async def all_topics(client: SimClient) -> dict[str, tuple[UUID, int]]:
     }
 
 
-async def first_offset(client: SimClient, topic: str, partition: int) -> int:
+async def first_offset(client: Client, topic: str, partition: int) -> int:
     module = schema("list_offsets", 7)
     wanted = module.ListOffsetsPartition(partition_index=partition, timestamp=EARLIEST)
     response = await client.send(
@@ -131,7 +131,7 @@ class Page(NamedTuple):
     is_last: bool
 
 
-async def fetch_page(client: SimClient, topic: str, partition: int, offset: int) -> Page:
+async def fetch_page(client: Client, topic: str, partition: int, offset: int) -> Page:
     """As much as comes at once."""
     module = schema("fetch", 12)
     wanted = module.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
@@ -166,7 +166,7 @@ async def fetch_page(client: SimClient, topic: str, partition: int, offset: int)
 
 
 async def commit_offset(
-    client: SimClient, group: str, topic: str, partition: int, offset: int, *, generation: int, member: str
+    client: Client, group: str, topic: str, partition: int, offset: int, *, generation: int, member: str
 ) -> None:
     module = schema("offset_commit", 9)
     committed = module.OffsetCommitRequestPartition(
@@ -183,7 +183,7 @@ async def commit_offset(
     check(response.topics[0].partitions[0])
 
 
-async def committed_offsets(client: SimClient, group: str, topic: str, partitions: int) -> dict[int, int]:
+async def committed_offsets(client: Client, group: str, topic: str, partitions: int) -> dict[int, int]:
     module = schema("offset_fetch", 8)
     wanted = module.OffsetFetchRequestTopics(name=topic, partition_indexes=tuple(range(partitions)))
     asked = module.OffsetFetchRequestGroup(group_id=group, topics=(wanted,))
@@ -201,7 +201,7 @@ class Membership(NamedTuple):
     member: str
 
 
-async def join_group(client: SimClient, group: str, member: str = "") -> Membership:
+async def join_group(client: Client, group: str, member: str = "") -> Membership:
     """As the group's leader, if it is to be; the answer to a first join is an id to join again with."""
     module = schema("join_group", 9)
     request = module.JoinGroupRequest(
@@ -234,5 +234,5 @@ async def join_group(client: SimClient, group: str, member: str = "") -> Members
     return Membership(int(response.generation_id), str(response.member_id))
 
 
-async def find_coordinator(client: SimClient, key: str, key_type: int) -> None:
+async def find_coordinator(client: Client, key: str, key_type: int) -> None:
     check(await client.send(schema("find_coordinator", 3).FindCoordinatorRequest(key=key, key_type=key_type)))

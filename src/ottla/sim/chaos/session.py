@@ -12,7 +12,7 @@ from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla.sim.broker import PORT
 from ottla.sim.chaos.machine import HOST, Machine
 from ottla.sim.chaos.mixes import Mix
-from ottla.sim.chaos.promises import NothingAcknowledgedLost, TopicPromises
+from ottla.sim.chaos.promises import Promises, TopicPromises
 from ottla.sim.client import RequestFailed, SimClient
 from ottla.sim.world import SimWorld
 from ottla.wire.errors import ErrorCode
@@ -57,7 +57,7 @@ class Session:
         if mix.contradictions and chance.random() < 0.5:
             properties["log.cleaner.max.compaction.lag.ms"] = "500"
         self.machine = Machine(world, properties)
-        self.promises = NothingAcknowledgedLost()
+        self.promises = Promises()
         self.promises.flushes_offsets = self.flushes_each
         self.ends_at = 0.0
         self.obstacles: set[str] = set()
@@ -94,7 +94,7 @@ class Session:
             self.counts[f"{operation}: unanswered"] += 1
             is_lost = not isinstance(error, TimeoutError)
             if is_lost and not self.machine.is_going_down and self.machine.processes == process:
-                self.machine.fail(f"NodeNeverFails: the broker closed the connection of {operation}", error)
+                self.machine.fail(f"the broker closed the connection of {operation}", error)
             raise Unanswered from error
         self.counts[f"{operation}: ok"] += 1
         return answer

@@ -2,8 +2,8 @@
 
     simulate_chaos(seed=7, mix=MIXES["admin"])
 
-A run is a function of its seed. `NodeNeverFails` holds all the time, `NothingAcknowledgedLost` at the end,
-and then the broker must take records again.
+A run is a function of its seed. The node must never fail; what was promised is looked for at the end, and
+then the broker must take records again.
 """
 
 from __future__ import annotations
