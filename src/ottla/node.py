@@ -44,6 +44,7 @@ from ottla.raft.snapshots import SnapshotPolicy
 from ottla.replication.appends import Appends
 from ottla.replication.cold_reads import ColdReads
 from ottla.replication.manager import ReplicaManager
+from ottla.replication.nearest import replica_selector
 from ottla.replication.sessions import FetchSessions
 from ottla.runtime import Runtime
 from ottla.runtime.tasks import TaskScope
@@ -237,6 +238,7 @@ class Node:
                 runtime.clock, runtime.random, config.integer("max.incremental.fetch.session.cache.slots")
             ),
             cold_reads=ColdReads(runtime, self._core),
+            nearest_replicas=replica_selector(config, replicas.in_sync),
             metadata=metadata,
             leaders=CurrentLeaders(metadata),
             quorum=quorum,

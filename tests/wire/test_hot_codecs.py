@@ -195,6 +195,7 @@ def test_fetch_requests_parse_as_kio_writes_them(version, topics, forgotten, ses
     assert parsed.replica_id == -1
     assert (parsed.max_wait_ms, parsed.min_bytes, parsed.max_bytes) == (500, 1, 1 << 20)
     assert parsed.read_committed == committed
+    assert parsed.rack == (rack if version >= 11 else "")
     assert [(t, [tuple(p[:4]) for p in ps]) for t, ps in parsed.topics] == [
         (
             topic_key(name, version, 13),
@@ -224,6 +225,7 @@ def test_fetch_requests_parse_as_kio_writes_them(version, topics, forgotten, ses
                     st.none()
                     | st.lists(st.tuples(st.integers(0, 1 << 60), st.integers(0, 1 << 60)), max_size=4),
                     diverging=st.none() | st.tuples(st.integers(0, 1 << 20), st.integers(0, 1 << 40)),
+                    preferred=st.integers(-1, 1 << 20),
                 ),
                 max_size=4,
             ),
@@ -258,7 +260,7 @@ def test_fetch_responses_read_as_kio_reads_them(version, topics, session_id):
                 aborted = [(transaction.producer_id, transaction.first_offset) for transaction in aborted]
             assert aborted == row.aborted
             if version >= 11:
-                assert got.preferred_read_replica == -1
+                assert got.preferred_read_replica == row.preferred
             if version >= 12 and row.diverging is not None:
                 assert (got.diverging_epoch.epoch, got.diverging_epoch.end_offset) == row.diverging
 

@@ -6,6 +6,9 @@ from ottla.config.key import ConfigKey, ConfigType
 
 _WEEK_MS = 7 * 24 * 3_600_000
 
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+
 CLUSTER_KEYS = (
     ConfigKey(
         "node.id",
@@ -35,7 +38,8 @@ CLUSTER_KEYS = (
         "broker.rack",
         ConfigType.STRING,
         None,
-        "Rack or zone of this broker; replicas are spread over them.",
+        "Rack or zone of this broker; replicas are spread over them, and consumers in the same one may read "
+        "from it, see replica.selector.class.",
     ),
     ConfigKey(
         "controller.listener.names",
@@ -223,6 +227,14 @@ CLUSTER_KEYS = (
         30_000,
         "Time a follower may be behind before it leaves the in-sync replicas.",
         importance="high",
+    ),
+    ConfigKey(
+        "replica.selector.class",
+        ConfigType.STRING,
+        None,
+        "From which replica consumers read. With RackAwareReplicaSelector the leader sends those with a "
+        "client.rack to a replica in sync whose broker.rack is the same; without, they read from the leader.",
+        choices=(RACK_AWARE_SELECTOR, LEADER_SELECTOR),
     ),
     ConfigKey(
         "replica.fetch.max.bytes",

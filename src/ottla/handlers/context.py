@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ottla.replication.appends import Appends
     from ottla.replication.cold_reads import ColdReads
     from ottla.replication.manager import ReplicaManager
+    from ottla.replication.nearest import RackAware
     from ottla.replication.sessions import FetchSessions
     from ottla.runtime import Runtime
     from ottla.runtime.tasks import TaskScope
@@ -37,6 +38,8 @@ class Broker:
     appends: Appends
     fetch_sessions: FetchSessions
     cold_reads: ColdReads
+    nearest_replicas: RackAware | None
+    """Where consumers are told to read; None: from the leader."""
     metadata: MetadataPublisher
     """What the cluster agreed on, to read."""
     leaders: CurrentLeaders

@@ -12,6 +12,9 @@ list of the aborted transactions to skip: batches are never taken apart here.
 
 A follower reads to the end of the log, and by the offset it asks for it says how far it has come. Who has
 something else than the leader, because that was elected since, is told from where on.
+
+Consumers that can be sent elsewhere (version 11 on) may read from followers, too, as far as those know to be
+committed. Where there is a choice, the leader tells them whose replica is nearest (KIP-392).
 """
 
 from __future__ import annotations
@@ -154,7 +157,7 @@ class _Attempt:
         incremental = request.session_epoch > INITIAL_EPOCH
         room = request.max_bytes
         got = 0
-        failed = False
+        is_urgent = False
         topics: Topics = []
         last_topic: bytes | None = None
         for entry in tuple(fetch_set.ready) if incremental else fetch_set.entries.values():
@@ -168,11 +171,18 @@ class _Attempt:
                 # Still unread until the client says otherwise; last in line for the next answer.
                 del fetch_set.ready[entry]
                 fetch_set.ready[entry] = None
-            elif row.error_code or row.diverging is not None:
-                failed = True
+            elif row.error_code or row.diverging is not None or row.preferred >= 0:
+                is_urgent = True
             else:
                 if fetch_set.replica_id >= 0:
                     self._nothing_for_follower(entry, row)
+                    if (
+                        incremental
+                        and entry.sent_high_watermark != row.high_watermark
+                        and self._broker.nearest_replicas is not None
+                    ):
+                        # Consumers may be waiting there.
+                        is_urgent = True
                 elif entry.offset >= row.high_watermark:
                     fetch_set.nothing_in(entry)
                 if (
@@ -188,18 +198,20 @@ class _Attempt:
             rows.append(row)
         self.must_load = False
         if self._missing is not None:
-            self.must_load = not got and not failed
+            self.must_load = not got and not is_urgent
             self._load(self._missing)
             self._missing = None
-        return topics, failed or (got >= request.min_bytes and not self.must_load)
+        return topics, is_urgent or (got >= request.min_bytes and not self.must_load)
 
     def _read(self, entry: FetchEntry, room: int, *, min_one: bool) -> FetchedPartition:
         partition = entry.partition
+        is_led_elsewhere = False
         if partition is None or partition.role is not _LEADER:
             partition = self._resolve(entry)
             if partition is None:
                 return _failed(entry, self._unknown(entry))
-            if partition.role is not _LEADER:
+            is_led_elsewhere = partition.role is not _LEADER
+            if is_led_elsewhere and not self._may_follow(partition):
                 return _failed(entry, _not_led(partition, entry.leader_epoch))
         records: ReadableBuffer = b""
         aborted: list[tuple[int, int]] | None = None
@@ -211,7 +223,12 @@ class _Attempt:
         try:
             if entry.leader_epoch >= 0:
                 partition.check_leader_epoch(entry.leader_epoch)
-            if partition.leadership is not None or self._set.replica_id >= 0:
+            if partition.leadership is not None or self._set.replica_id >= 0 or is_led_elsewhere:
+                if self._request.rack and (preferred := self._nearest(entry, partition)) >= 0:
+                    start = partition.log.start_offset
+                    return FetchedPartition(
+                        entry.index, 0, high_watermark, stable, start, b"", preferred=preferred
+                    )
                 diverging = self._compare(entry, partition)
                 high_watermark = partition.high_watermark
                 if diverging is not None:
@@ -241,6 +258,20 @@ class _Attempt:
             return _failed(entry, ErrorCode.kafka_storage_error)
         start = partition.log.start_offset
         return FetchedPartition(entry.index, 0, high_watermark, stable, start, records, aborted)
+
+    def _may_follow(self, partition: Partition) -> bool:
+        """Read from a replica that follows. Those who replicate have to ask its leader."""
+        return (
+            partition.role is Role.FOLLOWER
+            and self._version >= codec.FIRST_WITH_RACK
+            and self._set.replica_id < 0
+        )
+
+    def _nearest(self, entry: FetchEntry, partition: Partition) -> int:
+        selector = self._broker.nearest_replicas
+        if selector is None or self._set.replica_id >= 0:
+            return codec.NO_REPLICA
+        return selector.select(partition, entry.offset, self._request.rack, self._session.listener)
 
     def _compare(self, entry: FetchEntry, partition: Partition) -> tuple[int, int] | None:
         """Where a reader has something else than the leader; it must not go on then.

@@ -100,6 +100,12 @@ class Partition:
     def log_start_offset(self) -> int:
         return self.log.start_offset
 
+    @property
+    def may_be_behind(self) -> bool:
+        """Just elected, it does not know yet of everything that its predecessor committed."""
+        leading = self.leadership
+        return leading is not None and self.high_watermark < leading.epoch_start_offset
+
     def check_leader_epoch(self, epoch: int) -> None:
         """Refuse a client whose metadata is older or newer than ours; -1 means it does not say."""
         if epoch < 0 or epoch == self.leader_epoch:
@@ -317,10 +323,10 @@ class Partition:
         self.high_watermark = max(min(self.high_watermark, self.log.next_offset), self.log.start_offset)
 
     def _become(self, role: Role, leader_epoch: int, replicas: tuple[int, ...]) -> None:
-        was, self.role = self.role, role
-        self.leader_epoch = leader_epoch
+        was = self.role, self.leader_epoch
+        self.role, self.leader_epoch = role, leader_epoch
         self.replicas = replicas
-        if was is not role:
+        if was != (role, leader_epoch):
             # Readers that wait here are to find out.
             self._notify_all()
 

@@ -19,7 +19,7 @@ from ottla.metadata.local_directories import lay_out
 from ottla.runtime.disk import PosixDisk
 from ottla.runtime.net import AsyncioNetwork, free_ports
 from ottla.testing.process import BrokerProcess
-from ottla.testing.settings import SettingValue, cluster_properties
+from ottla.testing.settings import SettingValue, cluster_properties, setting_text
 
 T = TypeVar("T")
 
@@ -30,19 +30,23 @@ _POLL_SECONDS = 0.05
 class ClusterBroker(BrokerProcess):
     """One of the brokers: `kill9`, `pause`, `resume`, `stop`, `start` and `restart` it as any other."""
 
-    def __init__(self, node: LocalNode, log_level: str) -> None:
+    def __init__(self, node: LocalNode, log_level: str, settings: Mapping[str, SettingValue]) -> None:
         super().__init__(data_dir=node.data_dir, port=node.port, log_level=log_level)
         self.id = node.id
+        self.settings = settings
+        """Its own, which win over those of all; from its next start on, if they are changed."""
         self._properties_file = node.properties_file
 
     def _arguments(self) -> list[str]:
-        return [self._properties_file]
+        own = (("--set", f"{name}={setting_text(value)}") for name, value in self.settings.items())
+        return [self._properties_file, *(argument for pair in own for argument in pair)]
 
 
 class BrokerCluster:
     """`with BrokerCluster() as cluster:` three brokers, by their ids from 1 on.
 
-    `settings` are for all of them, by their names in `server.properties`. Topics have a replica on each of
+    `settings` are for all of them, by their names in `server.properties`; `own_settings` for one, by its id:
+    `{1: {"broker.rack": "north"}}`. Topics have a replica on each of
     three brokers and take writes while two of them live, unless the settings say something else.
     """
 
@@ -52,6 +56,7 @@ class BrokerCluster:
         brokers: int = 3,
         data_dir: str | None = None,
         log_level: str = "info",
+        own_settings: Mapping[int, Mapping[str, SettingValue]] | None = None,
     ) -> None:
         self._own_dir = None if data_dir is not None else tempfile.mkdtemp(prefix="ottla-cluster-")
         self.data_dir = data_dir or self._own_dir or ""
@@ -60,7 +65,8 @@ class BrokerCluster:
         self.cluster_id = lay_out(
             PosixDisk(), random.SystemRandom(), self.data_dir, nodes, _RACK, cluster_properties(settings)
         )
-        self.brokers = {node.id: ClusterBroker(node, log_level) for node in nodes}
+        own = own_settings or {}
+        self.brokers = {node.id: ClusterBroker(node, log_level, own.get(node.id, {})) for node in nodes}
 
     @property
     def bootstrap_servers(self) -> str:

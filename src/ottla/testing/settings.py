@@ -34,15 +34,15 @@ _CLUSTER_DEFAULTS: Mapping[str, str] = {
 
 def cluster_properties(settings: Mapping[str, SettingValue] | None) -> dict[str, str]:
     """For each of several brokers, as a properties file would have them."""
-    return {**_CLUSTER_DEFAULTS, **{name: _text(value) for name, value in (settings or {}).items()}}
+    return {**_CLUSTER_DEFAULTS, **{name: setting_text(value) for name, value in (settings or {}).items()}}
 
 
 def properties(settings: Mapping[str, SettingValue] | None) -> dict[str, str]:
     """As a properties file would have them."""
-    return {**_DEFAULTS, **{name: _text(value) for name, value in (settings or {}).items()}}
+    return {**_DEFAULTS, **{name: setting_text(value) for name, value in (settings or {}).items()}}
 
 
-def _text(value: SettingValue) -> str:
+def setting_text(value: SettingValue) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple):

@@ -23,13 +23,15 @@ from ottla.wire.current_leader import (
     leader_tags,
 )
 from ottla.wire.frame import MalformedFrame
-from ottla.wire.primitives import read_compact_string, skip_tags
+from ottla.wire.primitives import read_compact_string, read_nullable_string, skip_tags
 
 FIRST_WITH_SESSIONS = 7
+FIRST_WITH_RACK = 11
 FIRST_FLEXIBLE = 12
 FIRST_WITH_TOPIC_IDS = 13
 FIRST_WITH_ENDPOINTS = 16
 CONSUMER_REPLICA_ID = -1
+NO_REPLICA = -1
 
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
@@ -61,6 +63,8 @@ class FetchRequest:
     topics: list[tuple[bytes, list[PartitionFetch]]]
     """Names in UTF-8, or from version 13 on the 16 bytes of topic ids."""
     forgotten: list[tuple[bytes, list[int]]]
+    rack: str = ""
+    """Where the reader is; empty where it does not say."""
     replica_epoch: int = -1
     """In which the follower is registered; -1 where it does not say."""
 
@@ -138,9 +142,9 @@ def _parse(frame: memoryview, at: int, version: int) -> tuple[FetchRequest, int]
                 raise MalformedFrame(f"Fetch announces {index_count} forgotten partitions")
             forgotten.append((name, list(struct.unpack_from(f">{index_count}i", frame, at))))
             at += 4 * index_count
-    if version >= 11:
-        rack_length = _I16.unpack_from(frame, at)[0]
-        at += 2 + max(rack_length, 0)
+    rack = None
+    if version >= FIRST_WITH_RACK:
+        rack, at = read_nullable_string(frame, at)
     return (
         FetchRequest(
             replica_id,
@@ -152,6 +156,7 @@ def _parse(frame: memoryview, at: int, version: int) -> tuple[FetchRequest, int]
             session_epoch,
             topics,
             forgotten,
+            rack or "",
         ),
         at,
     )
@@ -200,7 +205,7 @@ def _parse_flexible(frame: memoryview, at: int, version: int) -> tuple[FetchRequ
             raise MalformedFrame(f"Fetch announces {index_count} forgotten partitions")
         forgotten.append((topic, list(struct.unpack_from(f">{index_count}i", frame, at))))
         at = skip_tags(frame, at + 4 * index_count)
-    _, at = read_compact_string(frame, at)  # rack
+    rack, at = read_compact_string(frame, at)
     replica_id, replica_epoch, at = _read_replica_tag(frame, at, replica_id)
     return (
         FetchRequest(
@@ -213,6 +218,7 @@ def _parse_flexible(frame: memoryview, at: int, version: int) -> tuple[FetchRequ
             session_epoch,
             topics,
             forgotten,
+            rack or "",
             replica_epoch,
         ),
         at,
@@ -254,6 +260,8 @@ class FetchedPartition(NamedTuple):
     """(producer id, first offset) of aborted transactions; None for who reads uncommitted records, too."""
     diverging: tuple[int, int] | None = None
     """The epoch up to which the reader may have the same, and where it ended here; None: all is the same."""
+    preferred: int = NO_REPLICA
+    """The broker whose replica the consumer should rather read."""
 
 
 _RESPONSE_HEAD = struct.Struct(">ihi")  # throttle time, error, session id
@@ -267,7 +275,6 @@ _ABORTED = struct.Struct(">qq")  # producer id, first offset
 _ABORTED_12 = struct.Struct(">qqB")  # no tags
 _DIVERGING = struct.Struct(">BBBiqB")  # one tag: 0, its size, epoch, end offset, no tags
 _CURRENT_LEADER_TAG = 1
-_NO_PREFERRED_REPLICA = _I32.pack(-1)
 # Rows are joined one by one, which is fast as long as there are few.
 JOINED_BYTES_MAX = 4096
 
@@ -301,15 +308,17 @@ def encode(  # noqa: PLR0912 - a call per branch would cost what this path may n
         else:
             pending += uvarint(len(topic) + 1) + topic + uvarint(len(partitions) + 1)
         for row in partitions:
-            index, error, high_watermark, last_stable, log_start, records, aborted, diverging = row
+            index, error, high_watermark, last_stable, log_start, records, aborted, diverging, preferred = row
             length = len(records)
             if aborted is not None:
                 pending += _row_with_aborted(version, row, aborted)
             elif flexible:
-                pending += _ROW_12.pack(index, error, high_watermark, last_stable, log_start, 0, -1)
+                pending += _ROW_12.pack(index, error, high_watermark, last_stable, log_start, 0, preferred)
                 pending += uvarint(length + 1)
-            elif version >= 11:
-                pending += _ROW_11.pack(index, error, high_watermark, last_stable, log_start, -1, -1, length)
+            elif version >= FIRST_WITH_RACK:
+                pending += _ROW_11.pack(
+                    index, error, high_watermark, last_stable, log_start, -1, preferred, length
+                )
             elif version >= 5:
                 pending += _ROW_5.pack(index, error, high_watermark, last_stable, log_start, -1, length)
             else:
@@ -350,15 +359,15 @@ def _is_misdirected(version: int, error: int) -> bool:
 
 def _row_with_aborted(version: int, row: FetchedPartition, aborted: Sequence[tuple[int, int]]) -> bytes:
     """A row up to its records."""
-    index, error, high_watermark, last_stable, log_start, records, _, _ = row
+    index, error, high_watermark, last_stable, log_start, records, _, _, preferred = row
     if version >= 5:
         head = _ROW_HEAD_5.pack(index, error, high_watermark, last_stable, log_start)
     else:
         head = _ROW_HEAD_4.pack(index, error, high_watermark, last_stable)
     if version >= FIRST_FLEXIBLE:
         entries = b"".join(_ABORTED_12.pack(*transaction, 0) for transaction in aborted)
-        tail = _NO_PREFERRED_REPLICA + uvarint(len(records) + 1)
+        tail = _I32.pack(preferred) + uvarint(len(records) + 1)
         return head + uvarint(len(aborted) + 1) + entries + tail
     entries = b"".join(_ABORTED.pack(*transaction) for transaction in aborted)
-    tail = (_NO_PREFERRED_REPLICA if version >= 11 else b"") + _I32.pack(len(records))
+    tail = (_I32.pack(preferred) if version >= FIRST_WITH_RACK else b"") + _I32.pack(len(records))
     return head + _I32.pack(len(aborted)) + entries + tail

@@ -161,6 +161,7 @@ class TransactionalBroker:
             ),
             fetch_sessions=FetchSessions(runtime.clock, runtime.random, 10),
             cold_reads=ColdReads(runtime, tasks),
+            nearest_replicas=None,
             metadata=nothing,
             leaders=nothing,
             quorum=nothing,
