@@ -5,6 +5,10 @@ with the largest timestamp, -4 earliest on local disk (= earliest: there is no t
 tiered storage and -6 earliest not yet uploaded (-1 without tiered storage), and else the first record with at
 least that timestamp. A position nothing matches gives offset -1. A partition named twice is refused.
 
+A leader that was just elected may not know yet how far its predecessor had committed: until its high
+watermark has reached where its epoch began, consumers are told to ask again (KIP-207), or they would see the
+end of the log go back.
+
 v2 isolation level, throttle time · v4 leader epochs · v5 OFFSET_NOT_AVAILABLE · v6 flexible · v7 position -3
 v8 -4 · v9 -5 · v10 time-out for tiered storage (ignored) · v11 -6
 """
@@ -28,7 +32,14 @@ from ottla.log.types import TimestampOffset
 from ottla.replication.partition import Partition
 from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
-from ottla.wire.errors import ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion
+from ottla.wire.errors import (
+    ErrorCode,
+    InvalidRequest,
+    KafkaError,
+    LeaderNotAvailable,
+    OffsetNotAvailable,
+    UnsupportedVersion,
+)
 
 
 class Position(IntEnum):
@@ -51,6 +62,8 @@ FIRST_VERSION: dict[int, int] = {
     Position.EARLIEST_PENDING_UPLOAD: 11,
 }
 NEVER = 1 << 15
+TIERED: set[int] = {Position.LATEST_TIERED, Position.EARLIEST_PENDING_UPLOAD}
+FIRST_WITH_OFFSET_NOT_AVAILABLE = 5
 
 CONSUMER = -1
 DEBUGGING = -2
@@ -74,7 +87,12 @@ async def list_offsets(
             if asked.timestamp < 0 and context.version < FIRST_VERSION.get(asked.timestamp, NEVER):
                 raise UnsupportedVersion(f"Position {asked.timestamp} needs a newer ListOffsets version")
             partition = _partition(broker, request, topic, asked)
+            may_be_behind = request.replica_id == CONSUMER and partition.may_be_behind
+            if may_be_behind and int(asked.timestamp) == Position.LATEST:
+                raise _behind(partition, context.version)
             found = await _find(broker, partition, asked.timestamp, _readable_end(partition, request))
+            if may_be_behind and found is NOWHERE and int(asked.timestamp) not in TIERED:
+                raise _behind(partition, context.version)
         except KafkaError as error:
             return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
         return ListOffsetsPartitionResponse(
@@ -116,6 +134,13 @@ def _readable_end(partition: Partition, request: ListOffsetsRequest) -> int:
     return partition.high_watermark
 
 
+def _behind(partition: Partition, version: int) -> KafkaError:
+    error = OffsetNotAvailable if version >= FIRST_WITH_OFFSET_NOT_AVAILABLE else LeaderNotAvailable
+    return error(
+        f"{partition.topic_partition}: how far the former leader had committed is not known yet; retry"
+    )
+
+
 async def _find(broker: Broker, partition: Partition, position: int, end: int) -> TimestampOffset:
     log = partition.log
     match position:
@@ -127,7 +152,7 @@ async def _find(broker: Broker, partition: Partition, position: int, end: int) -
             async with broker.replicas.look_ups:
                 found = await log.max_timestamp_offset()
             return found if found is not None and found.offset < end else NOWHERE
-        case Position.LATEST_TIERED | Position.EARLIEST_PENDING_UPLOAD:
+        case _ if position in TIERED:
             return NOWHERE
         case _:
             async with broker.replicas.look_ups:

@@ -220,6 +220,10 @@ class NotEnoughReplicasAfterAppend(KafkaError):
     code = ErrorCode.not_enough_replicas_after_append
 
 
+class LeaderNotAvailable(KafkaError):
+    code = ErrorCode.leader_not_available
+
+
 class OffsetNotAvailable(KafkaError):
     code = ErrorCode.offset_not_available
 
