@@ -32,7 +32,12 @@ class QuorumError(Exception):
 
 
 def check_metadata_is_there(disk: Disk, config: BrokerConfig) -> None:
-    """Without metadata every log would be a stray. Most likely a disk is not mounted."""
+    """Without metadata every log would be a stray. Most likely a disk is not mounted.
+
+    Who is no controller may have lost it with a power cut, since it need not sync it, and is told all of it.
+    """
+    if "controller" not in config.strings("process.roles"):
+        return
     directory = f"{config.metadata_log_dir}/{METADATA_PARTITION}"
     names = disk.list_dir(directory) if disk.exists(directory) else ()
     if any(_holds_metadata(disk, f"{directory}/{name}") for name in names):

@@ -1,4 +1,4 @@
-"""`python -m ottla.sim --seeds 1000`: a broker under simulated chaos, seed after seed, until one fails."""
+"""`python -m ottla.sim --seeds 1000`: brokers and clusters under simulated chaos, until a seed fails."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import logging
 import sys
 import time
 
-from ottla.sim.chaos.campaign import PROCESSES_MAX, Tally, run_campaign, run_seeds
-from ottla.sim.chaos.mixes import MIXES
+from ottla.sim.campaign import PROCESSES_MAX, Tally, run_campaign, run_seeds
+from ottla.sim.workloads import NAMES
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m ottla.sim", description=__doc__)
-    parser.add_argument("--workload", choices=sorted(MIXES), default="admin", help="what a run is made of")
+    parser.add_argument("--workload", choices=NAMES, default="admin", help="what a run is made of")
     parser.add_argument("--seeds", type=int, default=100, help="how many")
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first of them")
     parser.add_argument(

@@ -80,6 +80,10 @@ class SimNetwork:
                 if not one_way:
                     self._blocked.add((target, source))
 
+    @property
+    def is_parted(self) -> bool:
+        return bool(self._blocked)
+
     def heal(self) -> None:
         """All partitions end; what was held back arrives."""
         if self._blocked:

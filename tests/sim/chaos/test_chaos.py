@@ -23,7 +23,7 @@ from ottla.node import Node
 from ottla.records.batch import iter_headers
 from ottla.records.records import iter_records
 from ottla.replication.log_work import LogWork, _Made
-from ottla.sim.chaos.campaign import replay_command, run_campaign, run_seeds
+from ottla.sim.campaign import replay_command, run_campaign, run_seeds
 from ottla.sim.chaos.mixes import MIXES
 from ottla.sim.chaos.workload import simulate_chaos
 from ottla.sim.checkers import InvariantViolation

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla.sim.chaos.administration import Administration
-from ottla.sim.chaos.session import INTERNAL_TOPICS, NAMES, Session, Unanswered
+from ottla.sim.chaos.session import INTERNAL_TOPICS, NAMES, BrokerSession, Unanswered
 from ottla.sim.client import Client, RequestFailed
 
 DATA_DIR = "/data"
@@ -17,7 +17,7 @@ METADATA_DIR = "/meta"
 
 
 class Faults:
-    def __init__(self, session: Session, administration: Administration) -> None:
+    def __init__(self, session: BrokerSession, administration: Administration) -> None:
         self._session = session
         self._administration = administration
 

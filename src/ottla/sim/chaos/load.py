@@ -60,7 +60,7 @@ class Load:
                 continue
             except requests.CorruptBatch as error:
                 if topic.partition(partition).rotten_from is None and not topic.may_be_gone:
-                    self._session.machine.fail("a damaged batch was read", error, "CorruptRead")
+                    self._session.fail("CorruptRead", "a damaged batch came", error)
                 continue
             self._session.counts["records read along"] += len(page.records)
 

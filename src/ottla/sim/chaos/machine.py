@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from ottla.config import BrokerConfig
 from ottla.node import Node
 from ottla.runtime import Runtime
 from ottla.sim.broker import PROPERTIES
-from ottla.sim.checkers import InvariantViolation
 from ottla.sim.disk import SimDisk
 from ottla.sim.world import SimWorld
 
@@ -18,14 +18,19 @@ STOP_MAX_S = 120.0
 
 
 class Machine:
-    """The host of the broker. `failed` is done when the invariant is broken."""
+    """The host of the broker. `fail` is told of which checker, what and why."""
 
-    def __init__(self, world: SimWorld, properties: dict[str, str]) -> None:
+    def __init__(
+        self,
+        world: SimWorld,
+        properties: dict[str, str],
+        fail: Callable[[str, str, BaseException | None], None],
+    ) -> None:
+        self._fail = fail
         self._world = world
         self._config = BrokerConfig.from_properties({**PROPERTIES, **properties})
         self._node: Node | None = None
         self._started = asyncio.Event()
-        self.failed: asyncio.Future[InvariantViolation] = world.loop.create_future()
         self.is_going_down = False
         """Connections may be lost: somebody stops or kills the broker."""
         self.is_serving = asyncio.Event()
@@ -44,13 +49,7 @@ class Machine:
         self._node = node
         self._started.set()
         error = await node.wait_failed()
-        self.fail("the node gave up", error)
-
-    def fail(self, what: str, error: BaseException | None = None, checker: str = "NodeThatFails") -> None:
-        if not self.failed.done():
-            violation = InvariantViolation(checker, f"{what}: {error!r}" if error else what)
-            violation.__cause__ = error
-            self.failed.set_result(violation)
+        self._fail("NodeThatFails", "the node gave up", error)
 
     async def start(self, *, may_refuse: bool = False) -> bool:
         """False: it refused, which only `may_refuse` allows."""
@@ -66,13 +65,13 @@ class Machine:
         waiting.cancel()
         if outcome.done() and not outcome.cancelled() and (error := outcome.exception()) is not None:
             if not may_refuse:
-                self.fail("the broker does not start", error)
+                self._fail("NodeThatFails", "the broker does not start", error)
             self._world.crash(HOST, power_loss=False)
             return False
         if not self._started.is_set():
             # Died by a power cut that was under way, or hangs.
             if self._world.host(HOST).is_running:
-                self.fail(f"the broker has not started within {START_MAX_S:.0f} s")
+                self._fail("NodeThatFails", f"the broker has not started within {START_MAX_S:.0f} s", None)
             return False
         return True
 
@@ -89,10 +88,10 @@ class Machine:
             async with asyncio.timeout(STOP_MAX_S):
                 await self._world.spawn(HOST, self._node.stop())
         except TimeoutError:
-            self.fail(f"the broker has not stopped within {STOP_MAX_S:.0f} s")
+            self._fail("NodeThatFails", f"the broker has not stopped within {STOP_MAX_S:.0f} s", None)
         except Exception as error:
             if not may_fail:
-                self.fail("stopping failed", error)
+                self._fail("NodeThatFails", "stopping failed", error)
         self._world.crash(HOST, power_loss=False)
 
     def kill(self, *, power_loss: bool) -> None:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from ottla.records.records import Record, encode_batch
 from ottla.sim.chaos import requests
 from ottla.sim.chaos.promises import TopicPromises
-from ottla.sim.chaos.session import GROUPS, INTERNAL_TOPICS, Session
+from ottla.sim.chaos.session import GROUPS, INTERNAL_TOPICS, BrokerSession
 from ottla.sim.checkers import InvariantViolation
 from ottla.sim.client import Client, RequestFailed
 
@@ -20,7 +20,7 @@ RECOVERY_MAX_S = 120.0
 
 
 class Reckoning:
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: BrokerSession) -> None:
         self._session = session
 
     async def check(self) -> None:

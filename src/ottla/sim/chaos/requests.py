@@ -85,6 +85,15 @@ async def topic_settings(client: Client, name: str) -> dict[str, str | None]:
     return {config.name: config.value for config in result.configs if config.config_source == TOPIC_SOURCE}
 
 
+async def set_feature(client: Client, name: str, level: int) -> None:
+    module = schema("update_features", 1)
+    update = module.FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=1)
+    answer = await client.send(
+        module.UpdateFeaturesRequest(timeout=_TIMEOUT, feature_updates=(update,), validate_only=False)
+    )
+    check(answer)
+
+
 async def delete_records(client: Client, topic: str, partition: int, offset: int) -> None:
     module = schema("delete_records", 2)
     wanted = module.DeleteRecordsPartition(partition_index=partition, offset=offset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable
 from typing import TypeVar
@@ -13,7 +14,8 @@ from ottla.sim.broker import PORT
 from ottla.sim.chaos.machine import HOST, Machine
 from ottla.sim.chaos.mixes import Mix
 from ottla.sim.chaos.promises import Promises, TopicPromises
-from ottla.sim.client import RequestFailed, SimClient
+from ottla.sim.checkers import InvariantViolation
+from ottla.sim.client import Client, RequestFailed, SimClient
 from ottla.sim.world import SimWorld
 from ottla.wire.errors import ErrorCode
 
@@ -44,45 +46,39 @@ class Unanswered(Exception):
     """Nobody knows whether the request was carried out."""
 
 
-class Session:
+class Session(ABC):
+    """Around a broker or around a cluster; who administers it need not know."""
+
     def __init__(self, world: SimWorld, mix: Mix) -> None:
         self.world = world
         self.mix = mix
-        chance = world.random("chaos")
-        properties = dict(mix.properties)
-        self.flushes_each = chance.random() < mix.flushing
-        """The broker flushes each record unless its topic says otherwise."""
-        if self.flushes_each:
-            properties["log.flush.interval.messages"] = "1"
-        if mix.contradictions and chance.random() < 0.5:
-            properties["log.cleaner.max.compaction.lag.ms"] = "500"
-        self.machine = Machine(world, properties)
+        self.flushes_each = False
+        """The brokers flush each record unless its topic says otherwise."""
         self.promises = Promises()
-        self.promises.flushes_offsets = self.flushes_each
         self.ends_at = 0.0
-        self.obstacles: set[str] = set()
-        """Paths that were blocked; to be cleared at the end."""
         self.counts: Counter[str] = Counter()
         """Operations and how they ended, faults, records."""
-        self._clients: list[SimClient] = []
+        self.failed: asyncio.Future[InvariantViolation] = world.loop.create_future()
+        """Done when something was seen that is forbidden."""
         self._numbers = 0
+
+    def fail(self, checker: str, what: str, error: BaseException | None = None) -> None:
+        if not self.failed.done():
+            violation = InvariantViolation(checker, f"{what}: {error!r}" if error else what)
+            violation.__cause__ = error
+            self.failed.set_result(violation)
 
     # Asking.
 
-    def client(self, host: str, timeout_s: float = 5.0) -> SimClient:
-        client = SimClient(self.world.runtime(host), HOST, PORT, timeout_s=timeout_s)
-        self._clients.append(client)
-        return client
+    @abstractmethod
+    def client(self, host: str, timeout_s: float = 5.0) -> Client: ...
 
+    @abstractmethod
     async def pause(self, chance: random.Random, mean_s: float) -> bool:
         """False: the time is up."""
-        await asyncio.sleep(chance.expovariate(1 / mean_s))
-        await self.machine.is_serving.wait()
-        return self.world.loop.time() < self.ends_at
 
     async def ask(self, operation: str, request: Awaitable[T]) -> T:
-        """RequestFailed: refused. Unanswered: who knows. A connection lost without reason fails the run."""
-        process = self.machine.processes
+        """RequestFailed: refused. Unanswered: who knows."""
         try:
             answer = await request
         except RequestFailed as error:
@@ -92,9 +88,6 @@ class Session:
             raise
         except OSError as error:
             self.counts[f"{operation}: unanswered"] += 1
-            is_lost = not isinstance(error, TimeoutError)
-            if is_lost and not self.machine.is_going_down and self.machine.processes == process:
-                self.machine.fail(f"the broker closed the connection of {operation}", error)
             raise Unanswered from error
         self.counts[f"{operation}: ok"] += 1
         return answer
@@ -123,6 +116,45 @@ class Session:
         """A topic of the coordinators was damaged or deleted: what it held may be lost."""
         if name == OFFSETS_TOPIC:
             self.promises.offsets_excused = True
+
+
+class BrokerSession(Session):
+    def __init__(self, world: SimWorld, mix: Mix) -> None:
+        super().__init__(world, mix)
+        chance = world.random("chaos")
+        properties = dict(mix.properties)
+        self.flushes_each = chance.random() < mix.flushing
+        if self.flushes_each:
+            properties["log.flush.interval.messages"] = "1"
+        if mix.contradictions and chance.random() < 0.5:
+            properties["log.cleaner.max.compaction.lag.ms"] = "500"
+        self.machine = Machine(world, properties, self.fail)
+        self.promises.flushes_offsets = self.flushes_each
+        self.obstacles: set[str] = set()
+        """Paths that were blocked; to be cleared at the end."""
+        self._clients: list[SimClient] = []
+
+    def client(self, host: str, timeout_s: float = 5.0) -> SimClient:
+        client = SimClient(self.world.runtime(host), HOST, PORT, timeout_s=timeout_s)
+        self._clients.append(client)
+        return client
+
+    async def pause(self, chance: random.Random, mean_s: float) -> bool:
+        await asyncio.sleep(chance.expovariate(1 / mean_s))
+        await self.machine.is_serving.wait()
+        return self.world.loop.time() < self.ends_at
+
+    async def ask(self, operation: str, request: Awaitable[T]) -> T:
+        """A connection lost without reason fails the run."""
+        process = self.machine.processes
+        try:
+            return await super().ask(operation, request)
+        except Unanswered as unanswered:
+            error = unanswered.__cause__
+            is_lost = isinstance(error, OSError) and not isinstance(error, TimeoutError)
+            if is_lost and not self.machine.is_going_down and self.machine.processes == process:
+                self.fail("NodeThatFails", f"the broker closed the connection of {operation}", error)
+            raise
 
     # Up and down.
 

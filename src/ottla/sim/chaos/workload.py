@@ -17,7 +17,7 @@ from ottla.sim.chaos.faults import Faults
 from ottla.sim.chaos.load import Load
 from ottla.sim.chaos.mixes import Mix
 from ottla.sim.chaos.reckoning import Reckoning
-from ottla.sim.chaos.session import GROUPS, Session
+from ottla.sim.chaos.session import GROUPS, BrokerSession, Session
 from ottla.sim.world import SimWorld
 
 ADMINISTRATORS = 2
@@ -35,10 +35,10 @@ class Outcome(NamedTuple):
 def simulate_chaos(seed: int | str, mix: Mix) -> Outcome:
     """InvariantViolation where the broker breaks a promise."""
     with SimWorld(seed) as world:
-        return world.run(_run(Session(world, mix)))
+        return world.run(_run(BrokerSession(world, mix)))
 
 
-async def _run(session: Session) -> Outcome:
+async def _run(session: BrokerSession) -> Outcome:
     await session.come_up()
     session.ends_at = session.world.loop.time() + session.mix.seconds
     administration, load = Administration(session), Load(session)
@@ -51,13 +51,13 @@ async def _run(session: Session) -> Outcome:
         actors += [load.write_in_transactions(f"x{number}") for number in range(TRANSACTIONAL_WRITERS)]
     if session.mix.faults:
         actors.append(Faults(session, administration).break_things())
-    await _unless_failed(session, asyncio.gather(*actors))
-    await _unless_failed(session, asyncio.ensure_future(Reckoning(session).check()))
+    await unless_failed(session, asyncio.gather(*actors))
+    await unless_failed(session, asyncio.ensure_future(Reckoning(session).check()))
     return Outcome(session.world.trace.digest(), session.counts)
 
 
-async def _unless_failed(session: Session, work: asyncio.Future[Any]) -> None:
-    failed: asyncio.Future[Any] = session.machine.failed
+async def unless_failed(session: Session, work: asyncio.Future[Any]) -> None:
+    failed: asyncio.Future[Any] = session.failed
     await asyncio.wait([work, failed], return_when=asyncio.FIRST_COMPLETED)
     if failed.done():
         work.cancel()

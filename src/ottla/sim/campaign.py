@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from ottla.sim.chaos.mixes import MIXES
-from ottla.sim.chaos.workload import simulate_chaos
+from ottla.sim.workloads import simulate
 
 PROCESSES_MAX = 2
 SEEDS_PER_TASK = 5
@@ -68,7 +67,7 @@ def run_seeds(seeds: list[int], mix: str) -> Tally:
     for seed in seeds:
         tally.seeds += 1
         try:
-            tally.counts += simulate_chaos(seed, MIXES[mix]).counts
+            tally.counts += simulate(mix, seed).counts
         # Whatever it is, it is what this seed found.
         except Exception as error:
             tally.failures.append(Failure(seed, f"{type(error).__name__}: {error}", traceback.format_exc()))
