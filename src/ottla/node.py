@@ -182,6 +182,16 @@ class Node:
             if self._life is None:
                 self._broker_epoch = await local.register_broker(registration)
             logs.start(self._core, self._high_watermark)
+        self._spawn_work(local, server)
+        await self._serve_metrics(metrics_endpoint)
+        self._warn_of_few_descriptors(logs)
+        if self._life is not None:
+            await self._life.serve()
+        server.serve()
+        self._started = True
+
+    def _spawn_work(self, local: LocalController, server: Server) -> None:
+        """What goes on for as long as the node lives."""
         if self._is_controller and self._is_in_cluster:
             self._enrol()
         for work, name in (
@@ -191,12 +201,6 @@ class Node:
             (server.make_way(), "request-memory"),
         ):
             self._core.spawn(work, name)
-        await self._serve_metrics(metrics_endpoint)
-        self._warn_of_few_descriptors(logs)
-        if self._life is not None:
-            await self._life.serve()
-        server.serve()
-        self._started = True
 
     def _make_broker(
         self, logs: LogManager, quorum: RaftDriver, metadata: MetadataPublisher, local: LocalController
