@@ -125,6 +125,14 @@ class FetchSession:
         if error:
             self.reset()
             return
+        # A partition that is followed in another epoch by now has asked for nothing yet: the row is what the
+        # former epoch asked for, and would hold back the question that puts the leader's session right.
+        wanted = [
+            (followed, row)
+            for row in rows
+            if (followed := self._followed.get((row.topic_id, row.partition))) is not None
+            and followed.sent is not None
+        ]
         if session_id == NO_SESSION:
             # No room for a session: everything has to be said each time.
             self.reset()
@@ -132,9 +140,8 @@ class FetchSession:
             self._session_id, self._epoch = session_id, 1
         else:
             self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
-        for row in rows:
-            followed = self._followed.get((row.topic_id, row.partition))
-            if followed is not None and followed.is_current:
+        for followed, row in wanted:
+            if followed.is_current and self._followed.get(followed.key) is followed:
                 yield followed, row
 
     def done(self, followed: Followed) -> None:

@@ -226,3 +226,25 @@ def test_what_claims_to_be_of_a_later_leader_is_sent_again() -> None:
         assert follower.partition.log.epochs.entries == [(5, 0)]
 
     asyncio.run(scenario())
+
+
+def test_an_answer_to_the_question_of_an_earlier_epoch_does_not_hold_back_the_next_one() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        node = cluster.nodes[2]
+        session = FetchSession()
+        session.add(Followed(node.partition))
+        assert session.next_request(0.0) is not None
+        # Led anew, by the same broker, while the question of the epoch before is under way.
+        await cluster.commit(leader_epoch=6, partition_epoch=1)
+        followed = Followed(node.partition)
+        session.add(followed)
+        fenced = ReplicaFetched(
+            TOPIC_ID, 0, ErrorCode.fenced_leader_epoch.value, -1, -1, None, memoryview(b"")
+        )
+        for taken, _ in session.take(0, 1, [fenced]):
+            session.back_off(taken, 1.0)
+        request = session.next_request(0.0)
+        assert request is not None
+        assert [position.leader_epoch for position in request.positions.values()] == [6]
+
+    run(scenario)
