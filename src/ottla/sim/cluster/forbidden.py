@@ -30,17 +30,17 @@ class HighWatermarkGoingBack:
     """Whoever leads next has all that was committed, and nobody cuts off what it knows to be committed."""
 
     def __init__(self) -> None:
-        self._committed: dict[Replica, int] = {}
-        self._named: dict[Partition, Replica] = {}
+        self._committed: dict[Replica, dict[int, int]] = {}
+        """By the epoch of the leader who said so."""
 
-    def committed(self, replica: Replica, name: Partition, upto: int) -> None:
+    def committed(self, replica: Replica, epoch: int, upto: int) -> None:
         """Everything below is, says a leader."""
-        self._named[name] = replica
-        if upto > self._committed.get(replica, 0):
-            self._committed[replica] = upto
+        self._committed.setdefault(replica, {})[epoch] = upto
 
     def leads(self, replica: Replica, epoch: int, host: str, log_end: int) -> None:
-        upto = self._committed.get(replica, 0)
+        # Somebody who learns late that it led has missed what its successors did.
+        before = self._committed.get(replica, {})
+        upto = max((upto for of_epoch, upto in before.items() if of_epoch < epoch), default=0)
         if log_end < upto:
             raise InvariantViolation(
                 self,

@@ -103,7 +103,7 @@ class Witness:
 
     def _advanced(self, partition: Partition) -> None:
         replica = (partition.topic_id, partition.topic_partition.partition)
-        self.high_watermarks.committed(replica, partition.topic_partition, partition.high_watermark)
+        self.high_watermarks.committed(replica, partition.leader_epoch, partition.high_watermark)
 
     def _leads(
         self, partition: Partition, in_sync: InSync, state: IsrState, replicas: tuple[int, ...]
