@@ -376,7 +376,13 @@ class Node:
 
         config, replicas = self._config, self._replicas
         replicas.following = Fetchers(
-            self._runtime, config, replicas.logs, replicas.in_sync, config.inter_broker_listener, self._core
+            self._runtime,
+            config,
+            replicas.logs,
+            replicas.in_sync,
+            replicas.throttles,
+            config.inter_broker_listener,
+            self._core,
         )
         channel = ControllerIsrChannel(self._controller, config.node_id)
         self._core.spawn(replicas.in_sync.run(channel), "in-sync")

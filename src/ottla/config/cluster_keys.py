@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
-from ottla.config.key import ConfigKey, ConfigType
+from ottla.config.key import LONG_MAX, ConfigKey, ConfigType
 
 _WEEK_MS = 7 * 24 * 3_600_000
 
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+
+
+def _rate(name: str, doc: str) -> ConfigKey:
+    return ConfigKey(name, ConfigType.LONG, LONG_MAX, doc, minimum=0, dynamic="cluster-wide")
+
+
+def _windows(prefix: str, of: str) -> tuple[ConfigKey, ConfigKey]:
+    """Over how long rates are averaged."""
+    return (
+        ConfigKey(
+            f"{prefix}.quota.window.num",
+            ConfigType.INT,
+            11,
+            f"Number of samples that the rate of {of} is averaged over.",
+            minimum=1,
+            importance="low",
+        ),
+        ConfigKey(
+            f"{prefix}.quota.window.size.seconds",
+            ConfigType.INT,
+            1,
+            f"Time span of each sample of the rate of {of}.",
+            minimum=1,
+            importance="low",
+        ),
+    )
+
 
 CLUSTER_KEYS = (
     ConfigKey(
@@ -304,4 +331,22 @@ CLUSTER_KEYS = (
         dynamic="cluster-wide",
         effective=False,
     ),
+    _rate(
+        "leader.replication.throttled.rate",
+        "Bytes per second that this broker sends as a leader to followers that are not in sync, of all "
+        "replicas together that topics name in leader.replication.throttled.replicas. Set it while the "
+        "broker runs; kafka-reassign-partitions does, with --throttle. More than 1 MB/s is kept best.",
+    ),
+    _rate(
+        "follower.replication.throttled.rate",
+        "Bytes per second that this broker fetches for replicas that are behind, of all together that topics "
+        "name in follower.replication.throttled.replicas. Set it while the broker runs.",
+    ),
+    _rate(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        "Bytes per second that replicas move between the data directories of this broker, all together. Set "
+        "it while the broker runs.",
+    ),
+    *_windows("replication", "throttled replication"),
+    *_windows("alter.log.dirs.replication", "moves between data directories"),
 )

@@ -43,6 +43,10 @@ class LogConfig:
     message_timestamp_type: str = _default("message.timestamp.type")
     message_timestamp_before_max_ms: int = _default("message.timestamp.before.max.ms")
     message_timestamp_after_max_ms: int = _default("message.timestamp.after.max.ms")
+    leader_replication_throttled_replicas: tuple[str, ...] = _default("leader.replication.throttled.replicas")
+    follower_replication_throttled_replicas: tuple[str, ...] = _default(
+        "follower.replication.throttled.replicas"
+    )
     min_insync_replicas: int = _default("min.insync.replicas")
     min_cleanable_dirty_ratio: float = _default("min.cleanable.dirty.ratio")
     min_compaction_lag_ms: int = _default("min.compaction.lag.ms")

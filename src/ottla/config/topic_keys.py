@@ -56,9 +56,14 @@ _INTERNAL_SEGMENT_BYTES = ConfigKey(
 )
 
 
-def _unused(name: str, type_: ConfigType, default: Value, doc: str, *, replicas: bool = False) -> ConfigKey:
+def _unused(name: str, type_: ConfigType, default: Value, doc: str) -> ConfigKey:
     """A setting that no broker key gives a default, and that is taken so that tools of Kafka work."""
-    return ConfigKey(name, type_, default, doc, replicas=replicas, dynamic="cluster-wide", effective=False)
+    return ConfigKey(name, type_, default, doc, dynamic="cluster-wide", effective=False)
+
+
+def _throttled(name: str, doc: str) -> ConfigKey:
+    """A list of replicas, which no broker key gives a default."""
+    return ConfigKey(name, ConfigType.LIST, (), doc, replicas=True, dynamic="cluster-wide")
 
 
 _TOPIC = (
@@ -148,13 +153,10 @@ _TOPIC = (
         fallbacks=(Synonym("log.flush.scheduler.interval.ms"),),
         importance="high",
     ),
-    _unused(
+    _throttled(
         "follower.replication.throttled.replicas",
-        ConfigType.LIST,
-        (),
-        "Replicas whose copying from their leader is throttled, at the follower; set while partitions are "
-        "reassigned.",
-        replicas=True,
+        "Replicas whose copying from their leader is throttled, at the follower, to "
+        "follower.replication.throttled.rate; set while partitions are reassigned.",
     ),
     _topic(
         "index.interval.bytes",
@@ -165,13 +167,10 @@ _TOPIC = (
         "larger on disk.",
         minimum=0,
     ),
-    _unused(
+    _throttled(
         "leader.replication.throttled.replicas",
-        ConfigType.LIST,
-        (),
-        "Replicas whose copying to their followers is throttled, at the leader; set while partitions are "
-        "reassigned.",
-        replicas=True,
+        "Replicas whose copying to their followers is throttled, at the leader, to "
+        "leader.replication.throttled.rate; set while partitions are reassigned.",
     ),
     _topic(
         "local.retention.bytes",

@@ -237,7 +237,7 @@ class _Attempt:
                         entry.index, 0, high_watermark, stable, start, b"", aborted, diverging
                     )
                 if self._set.replica_id >= 0:
-                    upto = partition.log.next_offset
+                    upto = self._unthrottled(entry, partition)
             if entry.offset < upto:
                 if room > 0:
                     max_bytes = entry.max_bytes if entry.max_bytes < room else room
@@ -294,6 +294,12 @@ class _Attempt:
             partition.followed(self._set.replica_id, offset, entry.log_start_offset, epoch)
         return None
 
+    def _unthrottled(self, entry: FetchEntry, partition: Partition) -> int:
+        """How far a follower may read now. One that is held back asks again after its time-out."""
+        if self._broker.replicas.throttles.holds_back_from(partition, self._set.replica_id):
+            return entry.offset
+        return partition.log.next_offset
+
     def _nothing_for_follower(self, entry: FetchEntry, row: FetchedPartition) -> None:
         """Kept among those to look at while there is a high watermark to tell it of."""
         partition = entry.partition
@@ -339,12 +345,22 @@ class _Attempt:
                     entry = fetch_set.entries[topic, row.partition]
                     entry.sent_high_watermark = row.high_watermark
                     entry.sent_log_start = row.log_start_offset
-        else:
+        if fetch_set.replica_id >= 0:
+            self._count_sent(topics)
+        if session_id == SESSIONLESS:
             fetch_set.let_go()
         session = self._session
         return codec.encode(
             self._version, session_id, topics, 0, session.throttle_ms, self._broker.leaders, session.listener
         )
+
+    def _count_sent(self, topics: Topics) -> None:
+        throttles = self._broker.replicas.throttles
+        for topic, rows in topics:
+            for row in rows:
+                partition = self._set.entries[topic, row.partition].partition
+                if row.records and partition is not None:
+                    throttles.sent(partition, len(row.records))
 
     def wait(self) -> PendingReply:
         self._loop = asyncio.get_running_loop()

@@ -89,7 +89,7 @@ class LogManager:
         )
         self.scrubber = Scrubber(runtime, lambda: self.config, self.logs_by_dir, self.refused)
         self._next_presence_check = 0
-        self.moves = Moves(runtime, self._put_in_place, self.write_checkpoints)
+        self.moves = Moves(runtime, lambda: self.config, self._put_in_place, self.write_checkpoints)
         self._preferred: dict[TopicPartition, str] = {}
         """Where logs are to be made that somebody wanted elsewhere before they were there."""
         self.on_moved: Callable[[PartitionLog], None] = lambda moved: None

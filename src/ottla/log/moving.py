@@ -14,8 +14,10 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
+from ottla.config import BrokerConfig
 from ottla.log.log import PartitionLog
 from ottla.log.names import MOVED_FROM_FILE
+from ottla.log.throttle import Throttle
 from ottla.log.types import NotInMemory, StartsWithinBatch, TopicPartition, UnexpectedOffset
 from ottla.runtime import Disk, Runtime
 from ottla.wire.errors import KafkaError, OffsetOutOfRange
@@ -26,6 +28,7 @@ SLICE_BYTES = 1024 * 1024
 """Copied in one turn of the event loop: a millisecond or two."""
 _LAST_SLICES_MAX = 4
 _RETRY_SECONDS = 1.0
+_THROTTLED_SECONDS = 0.1
 
 
 class Moves:
@@ -34,10 +37,13 @@ class Moves:
     def __init__(
         self,
         runtime: Runtime,
+        config: Callable[[], BrokerConfig],
         put_in_place: Callable[[PartitionLog, PartitionLog], None],
         write_checkpoints: Callable[[], Awaitable[None]],
     ) -> None:
         self._runtime = runtime
+        self._config = config
+        self._throttle = Throttle(runtime.clock)
         self._put_in_place = put_in_place
         self._write_checkpoints = write_checkpoints
         self._wanted = asyncio.Event()
@@ -64,10 +70,24 @@ class Moves:
             if not self.copies:
                 await self._wanted.wait()
             for partition in list(self.copies):
+                await self._wait_for_room()
                 await self._advance(partition)
             if self.copies and len(self._stalled) == len(self.copies):
                 await asyncio.sleep(_RETRY_SECONDS)
             await asyncio.sleep(0)
+
+    async def _wait_for_room(self) -> None:
+        """For as long as all of them together have been too fast. The rate may change meanwhile."""
+        while True:
+            config = self._config()
+            self._throttle.configure(
+                config.integer("replica.alter.log.dirs.io.max.bytes.per.second"),
+                config.integer("alter.log.dirs.replication.quota.window.num"),
+                config.integer("alter.log.dirs.replication.quota.window.size.seconds"),
+            )
+            if not self._throttle.is_exceeded:
+                return
+            await asyncio.sleep(_THROTTLED_SECONDS)
 
     async def _advance(self, partition: TopicPartition) -> None:
         move = self.copies.get(partition)
@@ -102,6 +122,7 @@ class Moves:
         return self.copies.get(source.topic_partition) is move and not source.is_closed and not copy.is_closed
 
     async def _copy(self, source: PartitionLog, copy: PartitionLog) -> None:
+        size_before = copy.size_bytes
         try:
             _follow(source, copy, wait=False)
         except NotInMemory as missing:
@@ -109,6 +130,7 @@ class Moves:
             await self._runtime.offload.run(_load, self._runtime.disk, *place)
             if not source.is_closed and not copy.is_closed:
                 _follow(source, copy, wait=True)
+        self._throttle.count(max(copy.size_bytes - size_before, 0))
 
 
 def _diverging(source: PartitionLog, copy: PartitionLog) -> tuple[int, int] | None:

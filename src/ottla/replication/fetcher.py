@@ -25,6 +25,7 @@ from ottla.replication.fetching import FetchSession, Followed, is_session_error
 from ottla.replication.in_sync import InSync
 from ottla.replication.leadership import NO_BROKER_EPOCH
 from ottla.replication.partition import Partition
+from ottla.replication.throttles import Throttles
 from ottla.runtime import Runtime
 from ottla.runtime.seldom import Seldom
 from ottla.runtime.tasks import TaskScope
@@ -57,6 +58,7 @@ class Fetchers:
         config: BrokerConfig,
         logs: LogManager,
         in_sync: InSync,
+        throttles: Throttles,
         listener: str,
         tasks: TaskScope,
     ) -> None:
@@ -64,6 +66,7 @@ class Fetchers:
         self.runtime = runtime
         self.logs = logs
         self.in_sync = in_sync
+        self.throttles = throttles
         self._listener = listener
         self._tasks = tasks
         self._by_leader: dict[int, _Fetcher] = {}
@@ -168,7 +171,7 @@ class _Fetcher:
     async def _fetch(self) -> None:
         config = self._fetchers.config
         clock = self._runtime.clock
-        request = self._session.next_request(clock.monotonic())
+        request = self._session.next_request(clock.monotonic(), self._fetchers.throttles.holds_back)
         if request is None:
             await self._pause(_SOON_SECONDS)
             return
@@ -254,6 +257,8 @@ class _Fetcher:
             if partition.log.next_offset != row.log_start_offset:
                 raise
             await self._begin_anew(followed, row.log_start_offset)
+        followed.is_behind = partition.log.next_offset < row.high_watermark
+        self._fetchers.throttles.fetched(partition, len(row.records))
 
     def _leave_alone(self, followed: Followed, code: ErrorCode) -> None:
         seconds = _SOON_SECONDS if code in _SOON else self._backoff_seconds

@@ -6,7 +6,7 @@ in a request only when the leader does not know yet what to send of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from uuid import UUID
 
@@ -29,7 +29,7 @@ _SESSION_ERRORS = {
 class Followed:
     """A partition in one leader epoch. Another epoch makes another."""
 
-    __slots__ = ("key", "leader_epoch", "not_before", "partition", "sent")
+    __slots__ = ("is_behind", "key", "leader_epoch", "not_before", "partition", "sent")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -39,6 +39,8 @@ class Followed:
         """After an error it is left alone for a while."""
         self.sent: FetchPosition | None = None
         """What the leader's session has of it."""
+        self.is_behind = True
+        """It lacks something that is committed; until it has asked, it may."""
 
     @property
     def is_current(self) -> bool:
@@ -99,13 +101,22 @@ class FetchSession:
                 followed.sent = None
             self._unsent[followed.key] = followed
 
-    def next_request(self, now: float) -> Request | None:
-        """None while there is nothing to ask for."""
+    def next_request(
+        self, now: float, holds_back: Callable[[Partition], bool] = lambda partition: False
+    ) -> Request | None:
+        """None while there is nothing to ask for. Of those that are behind, some may be held back."""
         positions = {}
         waiting = {}
         for key, followed in self._unsent.items():
             if followed.not_before > now:
                 waiting[key] = followed
+                continue
+            if followed.is_behind and holds_back(followed.partition):
+                waiting[key] = followed
+                if followed.sent is not None:
+                    # Or the leader would send more of it.
+                    self._forgotten[key] = None
+                    followed.sent = None
                 continue
             position = followed.position
             if position != followed.sent:

@@ -20,6 +20,7 @@ from ottla.replication.leadership import IsrState
 from ottla.replication.log_work import Creation, LogWork
 from ottla.replication.partition import Partition
 from ottla.replication.preparation import Preparations
+from ottla.replication.throttles import Throttles
 from ottla.replication.turns import ProducerTurns
 from ottla.runtime import Offload
 from ottla.wire.errors import KafkaError, NotLeaderOrFollower, StorageError, UnknownTopicOrPartition
@@ -69,6 +70,7 @@ class ReplicaManager:
     def __init__(self, node_id: int, config: BrokerConfig, logs: LogManager, offload: Offload) -> None:
         self.logs = logs
         self.in_sync = InSync(node_id, logs.clock, config.integer("replica.lag.time.max.ms") / 1000)
+        self.throttles = Throttles(node_id, logs.clock, config)
         self.following: Following | None = None
         self._led: dict[Partition, None] = {}
         """Those that have followers."""
@@ -129,6 +131,7 @@ class ReplicaManager:
     def update_config(self, config: BrokerConfig, image: MetadataImage) -> None:
         """Broker-wide defaults changed: every topic that does not override them follows."""
         self._config = config
+        self.throttles.configure(config)
         self.in_sync.lag_seconds_max = config.integer("replica.lag.time.max.ms") / 1000
         for name in self.by_name:
             self._reconfigure(name.decode(), image)

@@ -175,6 +175,7 @@ def fetcher_of(node: Node, leader: int) -> _Fetcher:
         runtime=node.broker.runtime,
         config=node.broker.config,
         logs=node.logs,
+        throttles=node.replicas.throttles,
         in_sync=SimpleNamespace(node_id=node.id),
     )
     return _Fetcher(fetchers, leader)

@@ -20,7 +20,7 @@ from ottla.handlers.reply import PendingReply
 from ottla.handlers.session import Session
 from ottla.log.manager import LogManager
 from ottla.metadata.change import between
-from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage, ResourceType, TopicImage
 from ottla.metadata.records import Endpoint
 from ottla.records.records import Record, encode_batch
 from ottla.replication.appends import Appends
@@ -135,6 +135,7 @@ class Cluster:
         self.clock = SteadyClock()
         self.nodes = {node_id: Node(node_id, self.clock, settings or {}) for node_id in (1, 2, 3)}
         self.state = PartitionImage((1, 2, 3), (1, 2, 3), 1, 5, 0, (UUID(int=99),) * 3)
+        self.topic_settings: dict[str, str] = {}
 
     async def commit(self, **changes: Any) -> None:
         self.state = replace(self.state, **changes)
@@ -153,12 +154,17 @@ class Cluster:
             )
             for node_id in self.nodes
         }
-        image = MetadataImage(topics=Map({"a": topic}), topic_names=Map({TOPIC_ID: "a"}), brokers=brokers)
+        image = MetadataImage(
+            topics=Map({"a": topic}),
+            topic_names=Map({TOPIC_ID: "a"}),
+            brokers=brokers,
+            configs=Map({(ResourceType.TOPIC, "a"): Map(self.topic_settings)}),
+        )
         for node in self.nodes.values():
             await node.commit(image)
 
     async def ask(
-        self, follower: int, fetcher: _Fetcher | None = None, max_wait_ms: int = 0
+        self, follower: int, fetcher: _Fetcher | None = None, max_wait_ms: int = 0, bytes_max: int = 1 << 20
     ) -> list[ReplicaFetched]:
         """One fetch of a follower, over the wire format, from whoever leads."""
         node, leader = self.nodes[follower], self.nodes[self.state.leader]
@@ -167,8 +173,9 @@ class Cluster:
         if followed is None or not followed.is_current:
             node.session.reset()
             node.session.add(Followed(node.partition))
-        request = node.session.next_request(self.clock.seconds)
-        assert request is not None
+        request = node.session.next_request(self.clock.seconds, node.replicas.throttles.holds_back)
+        if request is None:
+            return []
         body = replica_fetch.encode(
             request.positions,
             request.forgotten,
@@ -178,7 +185,7 @@ class Cluster:
             max_wait_ms=max_wait_ms,
             min_bytes=1,
             max_bytes=1 << 20,
-            partition_max_bytes=1 << 20,
+            partition_max_bytes=bytes_max,
         )
         reply = fetch(leader.broker, SESSION, VERSION, memoryview(bytearray(body)), 0)
         if isinstance(reply, PendingReply):
@@ -197,6 +204,8 @@ class Cluster:
                 node.partition.truncated()
             elif not row.error_code:
                 node.partition.append_as_follower(row.records, row.high_watermark, row.log_start_offset)
+                followed.is_behind = node.partition.log.next_offset < row.high_watermark
+                node.replicas.throttles.fetched(node.partition, len(row.records))
             node.session.done(followed)
         return taken
 
