@@ -346,6 +346,8 @@ class Node:
         await life.wait_caught_up()
         self._core.spawn(life.run(), "broker-life")
         self._replicate()
+        directory_ids = {path: directories[path].directory_id for path in self._config.log_dirs}
+        self._tell_places(life, {path.rstrip("/"): each for path, each in directory_ids.items()})
         return life
 
     def _enrol(self) -> None:
@@ -368,6 +370,28 @@ class Node:
         )
         enrolling = keep_enrolled(self._runtime.clock, self._controller, self._broker.metadata, registration)
         self._core.spawn(enrolling, "enrolment")
+
+    def _tell_places(self, life: BrokerLife, directory_ids: Mapping[str, UUID]) -> None:
+        from ottla.membership.replica_places import ReplicaPlaces
+
+        replicas = self._replicas
+        places = ReplicaPlaces(
+            self._runtime.clock,
+            self._controller,
+            self._broker.metadata,
+            self._config.node_id,
+            lambda: life.epoch,
+            directory_ids,
+        )
+
+        def note(topic_id: UUID, partition: int, directory: str) -> None:
+            places.note(topic_id, partition, directory)
+            if replicas.logs.failure_of(directory) is not None:
+                # Others may lead what was in it.
+                life.hurry()
+
+        replicas.on_place = note
+        self._core.spawn(places.run(), "replica-places")
 
     def _replicate(self) -> None:
         """With other brokers: follow their partitions, and tell the controller who follows ours."""

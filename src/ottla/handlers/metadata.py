@@ -203,10 +203,16 @@ class _View:
                 [
                     replica
                     for replica in state.replicas
-                    if replica not in alive or (replica == self._broker.node_id and index in offline_here)
+                    if replica not in alive
+                    or (replica == self._broker.node_id and index in offline_here)
+                    or (replica not in state.isr and self._is_lost(replica, state))
                 ]
             ),
         )
+
+    def _is_lost(self, replica: int, state: PartitionImage) -> bool:
+        """It is in a directory that has failed."""
+        return not self.image.brokers[replica].has_online(state.directory(replica))
 
 
 def _failed_topic(

@@ -139,6 +139,10 @@ class BrokerLife:
                 if not self._controller.is_in_touch:
                     return
 
+    def hurry(self) -> None:
+        """There is something to tell that should not wait for the next heartbeat."""
+        self._wake.set()
+
     async def serve(self) -> None:
         """The broker can be asked from here on: until the controller has unfenced it."""
         self._is_ready = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 from uuid import UUID
 
@@ -72,6 +72,8 @@ class ReplicaManager:
         self.in_sync = InSync(node_id, logs.clock, config.integer("replica.lag.time.max.ms") / 1000)
         self.throttles = Throttles(node_id, logs.clock, config)
         self.following: Following | None = None
+        self.on_place: Callable[[UUID, int, str], None] = lambda topic_id, index, directory: None
+        """Told of each replica in which data directory it is: when it is there, moves, or goes offline."""
         self._led: dict[Partition, None] = {}
         """Those that have followers."""
         self.turns = ProducerTurns()
@@ -176,7 +178,12 @@ class ReplicaManager:
             # The end of the log may be of a leader whose records nobody else has.
             partition.high_watermark = self.logs.checkpointed_high_watermark(partition.topic_partition)
         self._assign(partition, state)
+        self._tell_place(partition)
         return partition
+
+    def _tell_place(self, partition: Partition) -> None:
+        directory = partition.log.dir.rpartition("/")[0]
+        self.on_place(partition.topic_id, partition.topic_partition.partition, directory)
 
     def _assign(self, partition: Partition, state: PartitionImage) -> None:
         agreed = IsrState(state.leader_epoch, state.partition_epoch, state.isr)
@@ -273,9 +280,11 @@ class ReplicaManager:
         partition = self.find(*moved.topic_partition)
         if partition is not None:
             partition.log = moved
+            self._tell_place(partition)
 
     def _went_offline(self, tp: TopicPartition, reason: str) -> None:
         hosted = self.by_name.get(tp.topic.encode())
         if hosted is not None and (partition := hosted.pop(tp.partition, None)) is not None:
             hosted.offline[tp.partition] = reason
             self._take_offline(partition)
+            self._tell_place(partition)

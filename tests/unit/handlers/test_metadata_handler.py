@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -108,6 +109,14 @@ def test_a_partition() -> None:
     assert partition.replica_nodes == (2, 1, 9)
     assert partition.isr_nodes == (2, 1)
     assert partition.offline_replicas == (1, 9)
+
+
+def test_a_replica_in_a_directory_that_failed_is_offline() -> None:
+    state = partition_image(leader=2, replicas=(2, 3), isr=(2,))
+    state = replace(state, directories=(state.directories[0], UUID(int=101)))
+    image = image_of({"a": [state]}, [broker_image(2), broker_image(3)])
+    [partition] = ask(broker_with(image), "a").topics[0].partitions
+    assert partition.offline_replicas == (3,)
 
 
 def test_version_0_shows_only_replicas_that_are_alive() -> None:

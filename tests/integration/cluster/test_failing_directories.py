@@ -1,0 +1,80 @@
+"""A broker of several loses a data directory, or a replica in it: the others take over, and give it back."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.cluster.steps import create, partitions, produce, wait
+
+from ottla.testing import BrokerCluster, ClusterBroker
+
+pytestmark = pytest.mark.timeout(240)
+SEGMENT = "00000000000000000000.log"
+TOPICS = [f"topic-{number}" for number in range(6)]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[BrokerCluster]:
+    """The first broker has two directories besides the one of the metadata."""
+    directories = {
+        1: {
+            "log.dirs": [f"{tmp_path}/one", f"{tmp_path}/two"],
+            "metadata.log.dir": f"{tmp_path}/broker-1/data",
+        }
+    }
+    with BrokerCluster(data_dir=str(tmp_path), own_settings=directories) as running:
+        yield running
+
+
+def segment(broker: ClusterBroker, topic: str, directory: Path | None = None) -> Path:
+    return (directory or Path(broker.data_dir)) / f"{topic}-0" / SEGMENT
+
+
+def test_a_failed_directory_takes_only_its_replicas_offline(cluster: BrokerCluster, tmp_path: Path) -> None:
+    for topic in TOPICS:
+        create(cluster, topic, [1, 2, 3])
+        assert produce(cluster, topic, 0, 10) == 10
+    one, two = tmp_path / "one", tmp_path / "two"
+    lost = {topic for topic in TOPICS if segment(cluster[1], topic, one).exists()}
+    kept = {topic for topic in TOPICS if segment(cluster[1], topic, two).exists()}
+    assert lost and kept and lost | kept == {*TOPICS}
+    # As if its disk were not there any more.
+    one.rename(tmp_path / "gone")
+    for topic in lost:
+        wait(lambda topic=topic: produce(cluster, topic, 0, 10) == 10)
+    wait(lambda: all(partitions(cluster, topic)[0][0] != 1 for topic in lost))
+    for topic in lost:
+        assert partitions(cluster, topic)[0][2] == [2, 3]
+    for topic in kept:
+        assert partitions(cluster, topic)[0] == (1, [1, 2, 3], [1, 2, 3])
+        assert produce(cluster, topic, 0, 10) == 10
+    assert cluster[1].is_running
+    # With its disk again it comes back, and into sync.
+    cluster[1].kill9()
+    (tmp_path / "gone").rename(one)
+    cluster.start()
+    for topic in TOPICS:
+        cluster.wait_in_sync(topic, 3, timeout_seconds=60)
+
+
+def test_a_replica_whose_log_is_missing_or_corrupt_is_restored_from_the_leader(
+    cluster: BrokerCluster,
+) -> None:
+    for topic in "missing", "corrupt":
+        create(cluster, topic, [2, 3, 1])
+        assert produce(cluster, topic, 0, 2000) == 2000
+        cluster.wait_in_sync(topic, 3)
+    whole = {topic: segment(cluster[2], topic).read_bytes() for topic in ("missing", "corrupt")}
+    assert whole == {topic: segment(cluster[3], topic).read_bytes() for topic in whole}
+    cluster[3].kill9()
+    shutil.rmtree(segment(cluster[3], "missing").parent)
+    damaged = bytearray(whole["corrupt"])
+    damaged[len(damaged) // 2] ^= 0xFF
+    segment(cluster[3], "corrupt").write_bytes(damaged)
+    cluster.start()
+    for topic, expected in whole.items():
+        cluster.wait_in_sync(topic, 3, timeout_seconds=60)
+        assert segment(cluster[3], topic).read_bytes() == expected
