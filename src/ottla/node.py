@@ -106,11 +106,7 @@ class Node:
         metrics_endpoint = self._load_metrics_endpoint()
         check_metadata_is_there(runtime.disk, config)
         logs = LogManager(runtime, config, config.log_dirs)
-        logs.lock()
-        self._stack.callback(logs.unlock)
-        if config.metadata_log_dir not in config.log_dirs:
-            meta_properties.make_dir(runtime.disk, config.metadata_log_dir)
-            self._stack.callback(runtime.disk.lock(f"{config.metadata_log_dir}/{LOCK_FILE}").release)
+        self._lock_directories(logs)
         self._stack.push_async_callback(self._close_logs, logs)
         clean = all(logs.was_closed(path) for path in config.log_dirs)
         examined = meta_properties.examine(
@@ -136,10 +132,7 @@ class Node:
         broker = self._make_broker(logs, quorum, metadata, local)
         if self._is_in_cluster:
             examined.check_formatted()
-        if self._is_controller and (
-            config.quorum_voters or config.strings("controller.quorum.bootstrap.servers")
-        ):
-            # Otherwise this node is alone, and nobody was told to look for it.
+        if self._can_be_joined:
             await self._serve_controllers(broker, local)
         await quorum.start(local)
         self._stack.push_async_callback(quorum.close)
@@ -170,6 +163,8 @@ class Node:
             await self._open_logs(logs, known)
             if self._life is None:
                 registration = registration._replace(endpoints=await self._bind(server))
+                if self._can_be_joined:
+                    self._replicate()
 
         self._apply_metadata(between(MetadataImage(), known))
         # The cluster may have gone on while logs were opened.
@@ -182,7 +177,7 @@ class Node:
             if self._life is None:
                 self._broker_epoch = await local.register_broker(registration)
             logs.start(self._core, self._high_watermark)
-        self._spawn_work(local, server)
+        self._begin_work(local, server)
         await self._serve_metrics(metrics_endpoint)
         self._warn_of_few_descriptors(logs)
         if self._life is not None:
@@ -190,10 +185,16 @@ class Node:
         server.serve()
         self._started = True
 
-    def _spawn_work(self, local: LocalController, server: Server) -> None:
-        """What goes on for as long as the node lives."""
-        if self._is_controller and self._is_in_cluster:
-            self._enrol()
+    def _lock_directories(self, logs: LogManager) -> None:
+        logs.lock()
+        self._stack.callback(logs.unlock)
+        metadata_dir, disk = self._config.metadata_log_dir, self._runtime.disk
+        if metadata_dir not in self._config.log_dirs:
+            meta_properties.make_dir(disk, metadata_dir)
+            self._stack.callback(disk.lock(f"{metadata_dir}/{LOCK_FILE}").release)
+
+    def _begin_work(self, local: LocalController, server: Server) -> None:
+        """What goes on until the node stops."""
         for work, name in (
             (local.run(), "controller"),
             (self._replicas.run(), "log-work"),
@@ -201,6 +202,8 @@ class Node:
             (server.make_way(), "request-memory"),
         ):
             self._core.spawn(work, name)
+        if self._can_be_joined:
+            self._enrol()
 
     def _make_broker(
         self, logs: LogManager, quorum: RaftDriver, metadata: MetadataPublisher, local: LocalController
@@ -268,6 +271,14 @@ class Node:
     def _is_in_cluster(self) -> bool:
         """There are other nodes in the quorum, or this one is not in it."""
         return not QuorumSettings.from_config(self._config).is_sole
+
+    @property
+    def _can_be_joined(self) -> bool:
+        """Other brokers can be told where this controller is; otherwise it is alone for good."""
+        config = self._config
+        return self._is_controller and bool(
+            config.quorum_voters or config.strings("controller.quorum.bootstrap.servers")
+        )
 
     def _ways_to_controller(
         self, quorum: RaftDriver, metadata: MetadataPublisher, local: LocalController

@@ -25,9 +25,11 @@ LIMIT_SECONDS = 60.0
 class SimCluster:
     """`nodes` are those that run, by number; one is among them from when its start is over."""
 
-    def __init__(self, world: SimWorld, count: int = 3, **settings: str) -> None:
+    def __init__(self, world: SimWorld, count: int = 3, voters: int | None = None, **settings: str) -> None:
+        """The first `voters` of them are broker and controller, the others only brokers."""
         self.world = world
         self.numbers = tuple(range(1, count + 1))
+        self._voters = self.numbers[:voters]
         self.nodes: dict[int, Node] = {}
         self.failures: list[BaseException] = []
         self._settings = {name.replace("_", "."): value for name, value in settings.items()}
@@ -38,11 +40,14 @@ class SimCluster:
         return f"n{number}"
 
     def config(self, number: int) -> BrokerConfig:
-        voters = ",".join(f"{each}@{self.host(each)}:9093" for each in self.numbers)
+        voters = ",".join(f"{each}@{self.host(each)}:9093" for each in self._voters)
+        votes = number in self._voters
         return BrokerConfig.from_properties(
             {
                 "node.id": str(number),
-                "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+                "process.roles": "broker,controller" if votes else "broker",
+                "controller.listener.names": "CONTROLLER",
+                "listeners": "PLAINTEXT://:9092" + (",CONTROLLER://:9093" if votes else ""),
                 "advertised.listeners": f"PLAINTEXT://{self.host(number)}:9092",
                 "controller.quorum.voters": voters,
                 "log.dirs": "/data",

@@ -138,3 +138,22 @@ def test_a_replica_that_was_away_catches_up(seed: int) -> None:
             assert {*producer.acknowledged} <= {*values_of(data)}
 
         cluster.run(scenario)
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+@pytest.mark.parametrize("seed", range(3, 6))
+def test_the_broker_beside_the_only_controller_replicates_like_others(seed: int, lost: int) -> None:
+    with SimWorld(seed) as world:
+        cluster = SimCluster(world, voters=1, min_insync_replicas="2")
+
+        async def scenario() -> None:
+            await cluster.create_topic(2, TOPIC)
+            producer = Producer(cluster)
+            await producer.send(b"with all")
+            cluster.crash(lost)
+            await cluster.restart(lost)
+            await producer.send(b"with all again")
+            data = await wait_equal(cluster)
+            assert {*producer.acknowledged} <= {*values_of(data)}
+
+        cluster.run(scenario)

@@ -8,11 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.replication.wired_replicas import Cluster, Node, code_of, run
+from tests.unit.replication.wired_replicas import TOPIC_ID, Cluster, Node, code_of, run
 
+from ottla.client.replica_fetch import ReplicaFetched
 from ottla.records.records import Record, encode_batch
 from ottla.replication.appends import PendingAppend
 from ottla.replication.fetcher import _Fetcher
+from ottla.replication.fetching import FetchSession, Followed
 from ottla.wire.errors import ErrorCode
 
 
