@@ -36,6 +36,12 @@ class Connection:
         self._start += 4 + length
         return answer
 
+    @property
+    def has_answer(self) -> bool:
+        """The next one has been received with the one before it: a selector does not know of it."""
+        held = self._end - self._start
+        return held >= 4 and held >= 4 + LENGTH.unpack_from(self._view, self._start)[0]
+
     def receive_exactly(self, count: int) -> memoryview:
         """The next `count` bytes of answers, lengths included."""
         self._await(count)
