@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.testing import BrokerCluster
+
+DELAY_S = 0.5
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +55,10 @@ def test_a_broker_that_died_by_itself_is_started_again(single: BrokerCluster) ->
 
 def test_a_broker_is_paused_and_goes_on(single: BrokerCluster) -> None:
     single[1].pause()
-    assert state(single[1].pid) == "T"
+    deadline = time.monotonic() + 10
+    while state(single[1].pid) != "T":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     single[1].resume()
     assert brokers_seen(single.bootstrap_servers) == {1}
     # One that is paused can be stopped all the same.
@@ -74,3 +81,56 @@ def test_the_data_goes_with_the_cluster_unless_it_was_given_a_place(tmp_path: Pa
 def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="must be at least"), BrokerCluster({"log.segment.bytes": 1}, 1):
         pass
+
+
+def write(cluster: BrokerCluster, value: bytes) -> float:
+    """Seconds until all in sync have it."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "log_level": 0})
+    producer.produce("orders", b"before")
+    assert producer.flush(60) == 0
+    errors: list[object] = []
+    began = time.monotonic()
+    producer.produce("orders", value, on_delivery=lambda error, message: errors.append(error))
+    assert producer.flush(60) == 0
+    assert errors == [None]
+    return time.monotonic() - began
+
+
+def test_a_broker_is_cut_off_and_slowed_down(ottla_cluster: BrokerCluster) -> None:
+    admin = AdminClient({"bootstrap.servers": ottla_cluster.bootstrap_servers})
+    admin.create_topics([NewTopic("orders", 1, 3)])["orders"].result(30)
+    ottla_cluster.wait_in_sync("orders", 3)
+    assert write(ottla_cluster, b"espresso") < DELAY_S
+
+    lost = ottla_cluster.leader("orders")
+    lost.isolate()
+    assert lost.is_isolated
+    ottla_cluster.wait_in_sync("orders", 2)
+    assert ottla_cluster.leader("orders") is not lost
+    assert ottla_cluster.controller() is not lost
+    write(ottla_cluster, b"ristretto")
+    assert brokers_seen(lost.bootstrap_servers), "clients still reach it"
+    assert lost.id not in ottla_cluster.in_sync("orders")
+
+    lost.reconnect()
+    ottla_cluster.wait_in_sync("orders", 3)
+    leaders = (ottla_cluster.leader("orders"), ottla_cluster.controller())
+    follower = next(broker for broker in ottla_cluster.brokers.values() if broker not in leaders)
+    follower.slow(DELAY_S / 2)
+    assert write(ottla_cluster, b"lungo") >= DELAY_S
+    follower.reconnect()
+    assert write(ottla_cluster, b"espresso") < DELAY_S
+    # Whoever is killed is missed as if nothing were in between.
+    follower.kill9()
+    ottla_cluster.wait_in_sync("orders", 2)
+    follower.start()
+    ottla_cluster.wait_in_sync("orders", 3)
+
+
+def test_brokers_that_are_connected_directly_cannot_be_cut_off() -> None:
+    cluster = BrokerCluster(brokers=1, relayed=False)
+    try:
+        with pytest.raises(RuntimeError, match="relayed=True"):
+            cluster[1].isolate()
+    finally:
+        cluster.close()

@@ -22,6 +22,8 @@ _OWN = (
     "controller.listener.names",
     "controller.quorum.bootstrap.servers",
     "controller.quorum.voters",
+    "inter.broker.listener.name",
+    "listener.security.protocol.map",
     "listeners",
     "log.dir",
     "log.dirs",
@@ -31,11 +33,27 @@ _OWN = (
 )
 
 
+class Relayed(NamedTuple):
+    """Ports of a node that others reach through something in between."""
+
+    port: int
+    """Of its listener for other brokers."""
+    seen_port: int
+    """Where others believe that one to be."""
+    seen_controller_port: int
+
+
 class LocalNode(NamedTuple):
     id: int
     directory: str
     port: int
     controller_port: int
+    relayed: Relayed | None = None
+
+    @property
+    def voter(self) -> str:
+        port = self.controller_port if self.relayed is None else self.relayed.seen_controller_port
+        return f"{self.id}@{HOST}:{port}"
 
     @property
     def address(self) -> str:
@@ -80,8 +98,19 @@ def local_properties(
         "broker.rack": rack,
         "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{HOST}:{node.controller_port}",
         "controller.listener.names": "CONTROLLER",
-        "controller.quorum.voters": ",".join(f"{each.id}@{HOST}:{each.controller_port}" for each in nodes),
+        "controller.quorum.voters": ",".join(each.voter for each in nodes),
         "log.dirs": node.data_dir,
+        **({} if node.relayed is None else _relayed_properties(node, node.relayed)),
+    }
+
+
+def _relayed_properties(node: LocalNode, relayed: Relayed) -> dict[str, str]:
+    clients = f"PLAINTEXT://{node.address}"
+    return {
+        "listeners": f"{clients},BROKERS://{HOST}:{relayed.port},CONTROLLER://{HOST}:{node.controller_port}",
+        "advertised.listeners": f"{clients},BROKERS://{HOST}:{relayed.seen_port}",
+        "inter.broker.listener.name": "BROKERS",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT,CONTROLLER:PLAINTEXT",
     }
 
 

@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 
 from ottla.client.admin.quorum import quorum_leader
 from ottla.client.cluster import ClusterClient
-from ottla.config.local_cluster import HOST, LocalNode, local_nodes
+from ottla.config.local_cluster import HOST, LocalNode, Relayed, local_nodes
 from ottla.metadata.local_directories import lay_out
 from ottla.runtime.disk import PosixDisk
 from ottla.runtime.net import AsyncioNetwork, free_ports
+from ottla.testing.links import Links, Relay
 from ottla.testing.process import BrokerProcess
 from ottla.testing.settings import SettingValue, cluster_properties, setting_text
 
@@ -30,16 +31,56 @@ _POLL_SECONDS = 0.05
 class ClusterBroker(BrokerProcess):
     """One of the brokers: `kill9`, `pause`, `resume`, `stop`, `start` and `restart` it as any other."""
 
-    def __init__(self, node: LocalNode, log_level: str, settings: Mapping[str, SettingValue]) -> None:
+    def __init__(
+        self, node: LocalNode, log_level: str, settings: Mapping[str, SettingValue], links: Links | None
+    ) -> None:
         super().__init__(data_dir=node.data_dir, port=node.port, log_level=log_level)
         self.id = node.id
         self.settings = settings
         """Its own, which win over those of all; from its next start on, if they are changed."""
-        self._properties_file = node.properties_file
+        self._node = node
+        self._links = links
+
+    def launch(self) -> None:
+        super().launch()
+        node, relayed = self._node, self._node.relayed
+        if self._links is not None and relayed is not None:
+            self._links.open(
+                [
+                    Relay(self.id, relayed.seen_port, relayed.port),
+                    Relay(self.id, relayed.seen_controller_port, node.controller_port),
+                ]
+            )
+
+    def isolate(self) -> None:
+        """Cut it off from the other brokers, until `reconnect`; clients still reach it."""
+        self._needed_links().isolate(self.id)
+
+    def slow(self, seconds: float) -> None:
+        """All that goes between it and the other brokers takes so much longer, each way."""
+        self._needed_links().slow(self.id, seconds)
+
+    def reconnect(self) -> None:
+        """Neither isolated nor slow any more. What was on its way arrives."""
+        self._needed_links().mend(self.id)
+
+    @property
+    def is_isolated(self) -> bool:
+        return self._links is not None and self._links.is_isolated(self.id)
+
+    def _needed_links(self) -> Links:
+        if self._links is None:
+            raise RuntimeError("the brokers of this cluster are connected directly: use relayed=True")
+        return self._links
 
     def _arguments(self) -> list[str]:
         own = (("--set", f"{name}={setting_text(value)}") for name, value in self.settings.items())
-        return [self._properties_file, *(argument for pair in own for argument in pair)]
+        return [self._node.properties_file, *(argument for pair in own for argument in pair)]
+
+    def _forget(self) -> None:
+        super()._forget()
+        if self._links is not None:
+            self._links.close(self.id)
 
 
 class BrokerCluster:
@@ -47,7 +88,8 @@ class BrokerCluster:
 
     `settings` are for all of them, by their names in `server.properties`; `own_settings` for one, by its id:
     `{1: {"broker.rack": "north"}}`. Topics have a replica on each of
-    three brokers and take writes while two of them live, unless the settings say something else.
+    three brokers and take writes while two of them live, unless the settings say something else. With
+    `relayed=False` they are connected directly, which is faster, but cannot be cut.
     """
 
     def __init__(
@@ -57,16 +99,25 @@ class BrokerCluster:
         data_dir: str | None = None,
         log_level: str = "info",
         own_settings: Mapping[int, Mapping[str, SettingValue]] | None = None,
+        relayed: bool = True,
     ) -> None:
         self._own_dir = None if data_dir is not None else tempfile.mkdtemp(prefix="ottla-cluster-")
         self.data_dir = data_dir or self._own_dir or ""
-        ports = free_ports(HOST, 2 * brokers)
-        nodes = local_nodes(self.data_dir, ports[:brokers], ports[brokers:])
+        ports = free_ports(HOST, 5 * brokers)
+        nodes = local_nodes(self.data_dir, ports[:brokers], ports[brokers : 2 * brokers])
+        if relayed:
+            relays = zip(*(ports[number * brokers :][:brokers] for number in (2, 3, 4)), strict=True)
+            nodes = [
+                node._replace(relayed=Relayed(*ports)) for node, ports in zip(nodes, relays, strict=True)
+            ]
         self.cluster_id = lay_out(
             PosixDisk(), random.SystemRandom(), self.data_dir, nodes, _RACK, cluster_properties(settings)
         )
         own = own_settings or {}
-        self.brokers = {node.id: ClusterBroker(node, log_level, own.get(node.id, {})) for node in nodes}
+        self._links = Links() if relayed else None
+        self.brokers = {
+            node.id: ClusterBroker(node, log_level, own.get(node.id, {}), self._links) for node in nodes
+        }
 
     @property
     def bootstrap_servers(self) -> str:
@@ -90,6 +141,8 @@ class BrokerCluster:
         with ExitStack() as stack:
             if self._own_dir is not None:
                 stack.callback(shutil.rmtree, self._own_dir, ignore_errors=True)
+            if self._links is not None:
+                stack.callback(self._links.end)
             for broker in self.brokers.values():
                 stack.callback(broker.close)
 
@@ -137,9 +190,16 @@ class BrokerCluster:
 
     def ask(self, question: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:
         """What a client of the brokers is told by those that are up."""
+        # Others would not answer, or say what was true once.
+        able = [
+            broker.bootstrap_servers
+            for broker in self.brokers.values()
+            if broker.is_running and not broker.is_paused and not broker.is_isolated
+        ]
+        servers = ",".join(able) or self.bootstrap_servers
 
-        async def ask() -> T:
-            async with ClusterClient(AsyncioNetwork(), self.bootstrap_servers) as cluster:
+        async def asked() -> T:
+            async with ClusterClient(AsyncioNetwork(), servers) as cluster:
                 return await question(cluster)
 
-        return asyncio.run(ask())
+        return asyncio.run(asked())

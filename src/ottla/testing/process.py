@@ -40,6 +40,7 @@ class BrokerProcess:
         self._log_level = log_level
         self._log_path = f"{self._own_dir}/broker.log"
         self._process: subprocess.Popen[str] | None = None
+        self.is_paused = False
 
     @property
     def pid(self) -> int:
@@ -70,11 +71,12 @@ class BrokerProcess:
         if self.is_running:
             raise RuntimeError("the broker is already running")
         self._forget()
-        command = [sys.executable, "-m", "ottla.cli.main", "start", "--log-level", self._log_level]
         with open(self._log_path, "a") as log:
-            self._process = subprocess.Popen(
-                [*command, *self._arguments()], stdout=subprocess.PIPE, stderr=log, text=True
-            )
+            self._process = subprocess.Popen(self._command(), stdout=subprocess.PIPE, stderr=log, text=True)
+
+    def _command(self) -> list[str]:
+        started = [sys.executable, "-m", "ottla.cli.main", "start", "--log-level", self._log_level]
+        return [*started, *self._arguments()]
 
     def _arguments(self) -> list[str]:
         arguments = ["--port", str(self.port), "--data-dir", self.data_dir]
@@ -110,10 +112,12 @@ class BrokerProcess:
     def pause(self) -> None:
         """SIGSTOP: the process is there, and does nothing, as on a machine that hangs."""
         self._running().send_signal(signal.SIGSTOP)
+        self.is_paused = True
 
     def resume(self) -> None:
         """It goes on, and believes that no time has passed."""
         self._running().send_signal(signal.SIGCONT)
+        self.is_paused = False
 
     def restart(self) -> Self:
         """Kill, and start on the same port and data."""
@@ -157,5 +161,6 @@ class BrokerProcess:
     def _forget(self) -> None:
         """A process that has ended."""
         process, self._process = self._process, None
+        self.is_paused = False
         if process is not None and process.stdout is not None:
             process.stdout.close()
