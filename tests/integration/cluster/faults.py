@@ -1,71 +1,22 @@
-"""Brokers are killed, paused and started again while producers write; what was acknowledged must be there."""
+"""Brokers are killed, paused and started again under a workload, and how long nobody can write meanwhile."""
 
 from __future__ import annotations
 
 import random
 import statistics
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient
+from tests.integration.cluster.workload import PARTITIONS, WAIT_S, WRITTEN, Client, Workload
 
 from ottla.testing import BrokerCluster, ClusterBroker
 
-TOPIC = "faults"
-PARTITIONS = 3
 PAUSE_S = 4.0
 """Longer than the session of a broker."""
 BETWEEN_S = 1.0
-WAIT_S = 60.0
-
-
-class Writer(threading.Thread):
-    """Numbered records to one partition, idempotent, acknowledged by all in sync, a few at a time."""
-
-    def __init__(self, servers: str, partition: int) -> None:
-        super().__init__(name=f"writer-{partition}", daemon=True)
-        self.partition = partition
-        self.acknowledged: list[int] = []
-        self.slowest_s = 0.0
-        self.failure: Any = None
-        self._stopping = threading.Event()
-        self._number = 0
-        self._producer = Producer(
-            {
-                "bootstrap.servers": servers,
-                "acks": "all",
-                "enable.idempotence": True,
-                "linger.ms": 1,
-                "message.timeout.ms": int(WAIT_S * 1000),
-                "log_level": 0,
-            }
-        )
-
-    def run(self) -> None:
-        while not self._stopping.is_set() and self.failure is None:
-            began = time.monotonic()
-            for _ in range(5):
-                self._producer.produce(
-                    TOPIC, str(self._number), partition=self.partition, on_delivery=self._delivered
-                )
-                self._number += 1
-            self._producer.flush(WAIT_S + 10)
-            self.slowest_s = max(self.slowest_s, time.monotonic() - began)
-            self._stopping.wait(0.005)
-
-    def _delivered(self, error: Any, message: Any) -> None:
-        if error is None:
-            self.acknowledged.append(int(message.value()))
-        else:
-            self.failure = error
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self.join(WAIT_S + 20)
 
 
 class Faults:
@@ -74,95 +25,160 @@ class Faults:
     def __init__(self, cluster: BrokerCluster, seed: str) -> None:
         self._cluster = cluster
         self._random = random.Random(seed)
-        self.done: dict[str, int] = defaultdict(int)
-        self.kinds: dict[str, Callable[[], ClusterBroker]] = {
-            "kill_leader": self._leader,
-            "kill_controller": cluster.controller,
-            "kill_any": self._any,
-            "pause_leader": self._leader,
-            "pause_controller": cluster.controller,
-            "stop_any": self._any,
+        self.kinds: dict[str, Callable[[], None]] = {
+            "kill the leader": lambda: self._kill(self._leader()),
+            "kill the controller": lambda: self._kill(self._cluster.controller()),
+            "kill any": lambda: self._kill(self._any()),
+            "kill two in turn": self._kill_two_in_turn,
+            "kill two at once": self._kill_two_at_once,
+            "pause the leader": lambda: self._pause(self._leader()),
+            "pause the controller": lambda: self._pause(self._cluster.controller()),
+            "pause any": lambda: self._pause(self._any()),
+            "rolling restart": self._rolling_restart,
         }
 
     def _leader(self) -> ClusterBroker:
-        return self._cluster.leader(TOPIC, self._random.randrange(PARTITIONS))
+        return self._cluster.leader(WRITTEN, self._random.randrange(PARTITIONS))
 
     def _any(self) -> ClusterBroker:
         return self._random.choice(list(self._cluster.brokers.values()))
 
-    def inject(self, kind: str | None = None) -> None:
-        kind = kind or self._random.choice(sorted(self.kinds))
-        broker = self.kinds[kind]()
-        if kind.startswith("pause"):
-            broker.pause()
-            time.sleep(PAUSE_S)
-            broker.resume()
-        else:
-            if kind.startswith("stop"):
-                assert broker.stop(60) == 0
-            else:
-                broker.kill9()
-            time.sleep(self._random.uniform(0, 3))
+    def _two(self) -> list[ClusterBroker]:
+        return self._random.sample(list(self._cluster.brokers.values()), 2)
+
+    def _kill(self, broker: ClusterBroker) -> None:
+        broker.kill9()
+        time.sleep(self._random.uniform(0, 3))
+        broker.start()
+
+    def _kill_two_in_turn(self) -> None:
+        """The second as soon as the first is back in sync, or even before."""
+        first, second = self._two()
+        self._kill(first)
+        if self._random.random() < 0.5:
+            wait_in_sync(self._cluster.bootstrap_servers)
+        self._kill(second)
+
+    def _kill_two_at_once(self) -> None:
+        """Nobody can write until one of them is back; nothing may be lost all the same."""
+        killed = self._two()
+        for broker in killed:
+            broker.kill9()
+        time.sleep(self._random.uniform(0, 3))
+        for broker in killed:
+            broker.launch()
+        for broker in killed:
+            broker.wait_ready()
+
+    def _pause(self, broker: ClusterBroker) -> None:
+        broker.pause()
+        time.sleep(PAUSE_S)
+        broker.resume()
+
+    def _rolling_restart(self) -> None:
+        for broker in self._cluster.brokers.values():
+            assert broker.stop(60) == 0, f"broker {broker.id} did not stop cleanly"
             broker.start()
-        self.done[kind] += 1
-        for partition in range(PARTITIONS):
-            self._cluster.wait_in_sync(TOPIC, 3, partition, timeout_seconds=WAIT_S)
+            wait_in_sync(self._cluster.bootstrap_servers)
+
+    def inject(self, kind: str) -> None:
+        self.kinds[kind]()
+        wait_in_sync(self._cluster.bootstrap_servers)
         time.sleep(BETWEEN_S)
 
-
-def create_topic(servers: str) -> None:
-    admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(30)
-
-
-def run_faults(cluster: BrokerCluster, kinds: list[str | None], seed: str = "1") -> str:
-    """What was seen, in a line. AssertionError for what must not be."""
-    create_topic(cluster.bootstrap_servers)
-    writers = [Writer(cluster.bootstrap_servers, partition) for partition in range(PARTITIONS)]
-    faults = Faults(cluster, seed)
-    for writer in writers:
-        writer.start()
-    try:
-        for kind in kinds:
-            faults.inject(kind)
-            for writer in writers:
-                assert writer.failure is None, f"{writer.name} after {kind}: {writer.failure}"
-    finally:
-        for writer in writers:
-            writer.stop()
-    for writer in writers:
-        assert not writer.is_alive(), f"{writer.name} came to no end"
-        assert writer.failure is None, f"{writer.name}: {writer.failure}"
-        check(cluster.bootstrap_servers, writer)
-    written = sum(len(writer.acknowledged) for writer in writers)
-    slowest = statistics.median(writer.slowest_s for writer in writers)
-    return f"{dict(faults.done)}: {written} records acknowledged, the slowest write took {slowest:.1f} s"
+    def chosen(self, count: int) -> list[str]:
+        """Each kind about as often, in an order of its own."""
+        kinds = sorted(self.kinds)
+        chosen = [kinds[number % len(kinds)] for number in range(count)]
+        self._random.shuffle(chosen)
+        return chosen
 
 
-def check(servers: str, writer: Writer) -> None:
-    """All that was acknowledged, in order, once."""
-    place = TopicPartition(TOPIC, writer.partition)
-    admin = AdminClient({"bootstrap.servers": servers})
-    end = admin.list_offsets({place: OffsetSpec.latest()})[place].result(WAIT_S).offset
-    consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": "checker", "enable.auto.commit": False, "log_level": 0}
-    )
-    consumer.assign([TopicPartition(TOPIC, writer.partition, 0)])
-    found: list[int] = []
+def wait_in_sync(servers: str) -> None:
+    """Until every partition has all of its replicas in sync, as all brokers say."""
+    admins = [AdminClient({"bootstrap.servers": server, "log_level": 0}) for server in servers.split(",")]
     deadline = time.monotonic() + WAIT_S
+    while lagging := [each for admin in admins for each in _lagging(admin)]:
+        assert time.monotonic() < deadline, f"not in sync after {WAIT_S:g} s: {lagging}"
+        time.sleep(0.1)
+
+
+def _lagging(admin: AdminClient) -> list[str]:
+    return [
+        f"{name}-{number}: {partition.isrs} of {partition.replicas}"
+        for name, topic in admin.list_topics(timeout=WAIT_S).topics.items()
+        for number, partition in topic.partitions.items()
+        if len(partition.isrs) < len(partition.replicas)
+    ]
+
+
+class Besides(Protocol):
+    """Something else that writes at the same time."""
+
+    def start(self) -> None: ...
+
+    def check_alive(self) -> None: ...
+
+    def finish(self) -> str: ...
+
+    def stop(self) -> None: ...
+
+
+class Gaps:
+    """Seconds without an acknowledgement by kind of fault."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+
+    def add(self, kind: str, who: str, clients: Sequence[Client], since: float) -> float:
+        longest = max(client.longest_gap(since) for client in clients)
+        self._of[kind][who].append(longest)
+        return longest
+
+    def __str__(self) -> str:
+        lines = [f"{'longest gap in s':24}{'times':>6}{'records':>18}{'transactions':>18}"]
+        for kind, measured in sorted(self._of.items()):
+            columns = "".join(
+                f"{statistics.median(measured[who]):9.2f} –{max(measured[who]):6.2f}"
+                for who in ("records", "transactions")
+            )
+            lines.append(f"{kind:24}{len(measured['records']):6}{columns}")
+        return "\n".join((*lines, "(median – worst)"))
+
+
+def run_faults(
+    cluster: BrokerCluster,
+    kinds: Sequence[str] | int,
+    seed: str = "1",
+    besides: Besides | None = None,
+    say: Callable[[str], None] = print,
+) -> None:
+    """AssertionError for what must not be. So many of each kind, if it is a number."""
+    workload = Workload(cluster.bootstrap_servers)
+    faults = Faults(cluster, seed)
+    gaps = Gaps()
+    workload.start()
     try:
-        position = 0
-        while position < end:
-            assert time.monotonic() < deadline, f"read {position} of {end}"
-            for message in consumer.consume(1000, 0.5):
-                if message.error() is None:
-                    value, offset = message.value(), message.offset()
-                    assert value is not None and offset is not None
-                    found.append(int(value))
-                    position = offset + 1
+        if besides is not None:
+            besides.start()
+        workload.wait_begun()
+        wait_in_sync(cluster.bootstrap_servers)
+        for number, kind in enumerate(faults.chosen(kinds) if isinstance(kinds, int) else kinds, 1):
+            began = time.monotonic()
+            faults.inject(kind)
+            workload.wait_going_on()
+            workload.check_alive()
+            if besides is not None:
+                besides.check_alive()
+            records = gaps.add(kind, "records", workload.writers, began)
+            transactions = gaps.add(kind, "transactions", workload.transactors, began)
+            took = time.monotonic() - began
+            say(f"{number}: {kind}, {took:.1f} s: records {records:.2f} s, transactions {transactions:.2f} s")
+        say(workload.finish())
+        if besides is not None:
+            say(besides.finish())
+        say(str(gaps))
     finally:
-        consumer.close()
-    lost = sorted(set(writer.acknowledged) - set(found))
-    assert not lost, f"{len(lost)} acknowledged records of partition {writer.partition} are lost: {lost[:10]}"
-    assert len(set(found)) == len(found), f"partition {writer.partition} has records twice"
-    assert found == sorted(found), f"records of partition {writer.partition} are out of order"
+        workload.stop()
+        if besides is not None:
+            besides.stop()
