@@ -200,10 +200,9 @@ class LocalController:
             self._supervision.cut_off(broker_id, broker_epoch)
 
     async def unregister_broker(self, broker_id: int) -> None:
-        if broker_id == self._config.node_id and self._active is not None:
-            raise InvalidRequest(
-                f"Broker {broker_id} runs beside the active controller; stop it, and ask the next one"
-            )
+        if self._active is not None and self._active.newest.brokers.keys() == {broker_id}:
+            # A broker that is alone sends no heartbeats, and so would not notice.
+            raise InvalidRequest(f"Broker {broker_id} is the only one; a cluster cannot be without any")
         await self._supervise().unregister(broker_id)
 
     async def alter_partitions(

@@ -8,7 +8,12 @@ from typing import NamedTuple
 
 from ottla.controller.command import Result
 from ottla.controller.configs import ISR_MIN
-from ottla.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION, FEATURES, METADATA_VERSION
+from ottla.metadata.features import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    FEATURES,
+    METADATA_CHANGES,
+    METADATA_VERSION,
+)
 from ottla.metadata.image import MetadataImage, ResourceType
 from ottla.metadata.records import ConfigRecord, FeatureLevelRecord, MetadataRecord, SupportedFeature
 from ottla.wire.errors import InvalidUpdateVersion
@@ -82,6 +87,13 @@ def _check(image: MetadataImage, update: FeatureUpdate, node_id: int) -> None:
         )
     if update.level > current and update.upgrade_type != UpgradeType.UPGRADE:
         raise _invalid(update, "Can't downgrade to a newer version.")
+    if update.name == METADATA_VERSION and any(update.level < level <= current for level in METADATA_CHANGES):
+        reason = "Refusing to perform the requested downgrade because it might delete metadata information."
+        if update.upgrade_type == UpgradeType.UNSAFE_DOWNGRADE:
+            reason = "Unsafe metadata downgrade is not supported in this version."
+        raise InvalidUpdateVersion(
+            f"Unsupported metadata.version downgrade from {current} to {update.level}. {reason}"
+        )
 
 
 def _levels(features: Sequence[SupportedFeature]) -> dict[str, tuple[int, int]]:

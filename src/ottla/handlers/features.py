@@ -17,6 +17,7 @@ from ottla.handlers.registry import handles
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidRequest, KafkaError
 
+FIRST_WITHOUT_RESULTS = 2
 _NONE_UPDATED = "The update failed for all features since the following feature had an error: "
 
 
@@ -35,28 +36,23 @@ async def update_features(
         await broker.controller.update_features(updates, validate_only=request.validate_only)
     except KafkaError as refused:
         error = refused
-    if context.version < 2:
-        # Version 0 has the same answer.
-        return _by_feature(context, updates, error)
     message = error_message(error)
+    if message is not None:
+        message = f"{_NONE_UPDATED}{message}"
+    if context.version < FIRST_WITHOUT_RESULTS:
+        # Version 0 has the same answer. Where nothing was done there is nothing to say of single features.
+        return v1.response.UpdateFeaturesResponse(
+            throttle_time=context.session.throttle_time,
+            error_code=error_code(error),
+            error_message=message,
+            results=() if error is not None else tuple(map(_done, updates)),
+        )
     return UpdateFeaturesResponse(
-        throttle_time=context.session.throttle_time,
-        error_code=error_code(error),
-        error_message=None if message is None else f"{_NONE_UPDATED}{message}",
+        throttle_time=context.session.throttle_time, error_code=error_code(error), error_message=message
     )
 
 
-def _by_feature(
-    context: RequestContext, updates: list[FeatureUpdate], error: KafkaError | None
-) -> v1.response.UpdateFeaturesResponse:
-    return v1.response.UpdateFeaturesResponse(
-        throttle_time=context.session.throttle_time,
-        error_code=ErrorCode.none,
-        error_message=None,
-        results=tuple(
-            v1.response.UpdatableFeatureResult(
-                feature=update.name, error_code=error_code(error), error_message=error_message(error)
-            )
-            for update in updates
-        ),
+def _done(update: FeatureUpdate) -> v1.response.UpdatableFeatureResult:
+    return v1.response.UpdatableFeatureResult(
+        feature=update.name, error_code=ErrorCode.none, error_message=None
     )

@@ -45,6 +45,10 @@ _BORNE = (
     SupportedFeature(name="streams.version", min_supported_version=0, max_supported_version=1),
 )
 
+METADATA_CHANGES = (23, 30)
+"""Levels of metadata.version that brought records or fields which those before cannot keep: there is no way
+back across one of them."""
+
 
 def new_cluster_records() -> list[FeatureLevelRecord]:
     """`metadata.version` leads: it says how to read everything after it."""

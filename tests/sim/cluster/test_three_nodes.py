@@ -97,13 +97,14 @@ def test_a_broker_that_stops_in_order_is_let_go_at_once(of_controller: bool) -> 
         cluster.run(scenario)
 
 
-def test_a_broker_that_is_not_known_any_more_registers_anew() -> None:
+@pytest.mark.parametrize("beside_controller", [False, True])
+def test_a_broker_that_is_not_known_any_more_registers_anew(beside_controller: bool) -> None:
     with SimWorld(6) as world:
         cluster = SimCluster(world)
 
         async def scenario() -> None:
             [controller] = cluster.controllers()
-            other = next(number for number in cluster.numbers if number != controller)
+            other = next(number for number in cluster.numbers if (number == controller) == beside_controller)
             active = cluster.nodes[controller]._broker
 
             def epoch() -> int:

@@ -212,10 +212,10 @@ def test_the_broker_beside_the_controller_joins_others_and_is_there_at_once() ->
         world.run(run())
 
 
-def test_a_broker_is_forgotten_but_not_the_one_beside_the_controller() -> None:
+def test_a_broker_is_forgotten_but_not_the_only_one() -> None:
     async def scenario(node: MetadataNode, brokers: Brokers) -> None:
         before = node.image
-        with pytest.raises(InvalidRequest, match="Broker 1 runs beside the active controller"):
+        with pytest.raises(InvalidRequest, match="Broker 1 is the only one"):
             await node.controller.unregister_broker(1)
         assert node.image is before
         await brokers.start(2)

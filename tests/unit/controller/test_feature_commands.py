@@ -82,6 +82,21 @@ def test_a_downgrade_does_not_raise() -> None:
         update_features(lowered, [FeatureUpdate(TRANSACTION_VERSION, 2, DOWN)], 1)
 
 
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (DOWN, "from 30 to 29. Refusing to perform the requested downgrade because it might delete"),
+        (UpgradeType.UNSAFE_DOWNGRADE, "from 30 to 29. Unsafe metadata downgrade is not supported"),
+    ],
+)
+def test_metadata_is_not_lost_by_a_downgrade(how: UpgradeType, message: str) -> None:
+    newest = cluster(FeatureLevelRecord(name=METADATA_VERSION, feature_level=30))
+    with pytest.raises(InvalidUpdateVersion, match=f"Unsupported metadata.version downgrade {message}"):
+        update_features(newest, [FeatureUpdate(METADATA_VERSION, 29, how)], 1)
+    older = cluster(FeatureLevelRecord(name=METADATA_VERSION, feature_level=29))
+    assert update_features(older, [FeatureUpdate(METADATA_VERSION, 23, DOWN)], 1).records
+
+
 def test_every_broker_must_support_a_level() -> None:
     image = cluster(FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=0), old_broker())
     assert update_features(image, [FeatureUpdate(TRANSACTION_VERSION, 1, UP)], 1).records
