@@ -96,6 +96,13 @@ def session_frame(topic: str, partitions: Iterable[int]) -> bytes:
     return frame(FETCH, session + array([string(topic) + array(wanted)]) + array([]) + string(""))
 
 
+def continued_session_frame(session_id: int, epoch: int) -> bytes:
+    """Asks for what is new in a fetch session, and is answered at once."""
+    return frame(
+        FETCH, struct.pack(">iiiibii", -1, 0, 1, 1, 0, session_id, epoch) + array([]) * 2 + string("")
+    )
+
+
 def list_offsets_frame(topic: str, partitions: Iterable[int], timestamp_ms: int) -> bytes:
     wanted = array(struct.pack(">iiq", partition, -1, timestamp_ms) for partition in partitions)
     return frame(LIST_OFFSETS, struct.pack(">ib", -1, 0) + array([string(topic) + wanted]))
