@@ -6,11 +6,13 @@ import contextlib
 import fcntl
 import os
 import shutil
+import sys
 from collections.abc import Sequence
+from time import monotonic
 from typing import Protocol, TypeAlias
 
 from ottla.runtime.mappings import Inode, keep_bytes, map_file
-from ottla.runtime.page_cache import is_in_memory, read_nowait
+from ottla.runtime.page_cache import address_of, has_pages, is_in_memory, read_nowait
 
 ReadableBuffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -21,6 +23,9 @@ IOV_MAX = 1024
 LOAD_CHUNK_BYTES = 256 * 1024
 # Whoever reads what is not in memory mostly reads on. The kernel fetches so much more meanwhile.
 READ_AHEAD_BYTES = 8 * 1024 * 1024
+# What is in memory is taken to stay for so long. That is less than an answer may wait to be sent.
+WARM_SECONDS = 0.02
+LOOK_AHEAD_BYTES = 4 * 1024 * 1024
 
 
 class DiskLocked(OSError):
@@ -102,8 +107,25 @@ class Disk(Protocol):
         ...
 
 
+# Of files of which something was not in memory when it was wanted: up to where pages may be on their way
+# since then. The kernel counts those as being there, and whoever touches them waits. The last to miss
+# something comes last.
+_missed: dict[Inode, int] = {}
+MISSED_FILES_MAX = 1024
+
+
 class PosixFile:
-    __slots__ = ("_fd", "_inode", "_map", "_map_address", "path", "size")
+    __slots__ = (
+        "_fd",
+        "_inode",
+        "_map",
+        "_map_address",
+        "_warm_from",
+        "_warm_to",
+        "_warm_until",
+        "path",
+        "size",
+    )
 
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
@@ -113,6 +135,10 @@ class PosixFile:
         self._inode = Inode(status.st_dev, status.st_ino)
         self._map: memoryview | None = None
         self._map_address = 0
+        """Once somebody has asked for it."""
+        self._warm_from = self._warm_to = 0
+        """Between these all is in memory, for the moment."""
+        self._warm_until = 0.0
 
     def append(self, buffers: Sequence[ReadableBuffer]) -> None:
         expected = 0
@@ -151,20 +177,59 @@ class PosixFile:
         # Judged by what there is, not by what was asked for: a reader at the end asks for megabytes too.
         if end - position < MMAP_BYTES_MIN:
             return os.pread(self._fd, length, position)
+        return self._mapped(position, end)
+
+    def _mapped(self, position: int, end: int) -> memoryview:
         mapped = self._map
         if mapped is None or len(mapped) < end:
             # Views already handed out keep the old mapping alive until they are sent.
-            mapped, self._map_address = map_file(self._fd, self.size, self._inode)
-            self._map = mapped
+            mapped = self._map = map_file(self._fd, self.size, self._inode)
+            self._map_address = 0
         return mapped[position:end]
 
     def view_nowait(self, position: int, length: int) -> ReadableBuffer | None:
         if length > self.size - position:  # noqa: PLR1730 - half the time of min()
             length = self.size - position
+        end = position + length
+        if self._warm_from > position or end > self._warm_to or monotonic() > self._warm_until:
+            return self._view_if_warm(position, end)
+        return (
+            os.pread(self._fd, length, position) if length < MMAP_BYTES_MIN else self._mapped(position, end)
+        )
+
+    def _view_if_warm(self, position: int, end: int) -> ReadableBuffer | None:
+        length = end - position
+        # Further than asked for: whoever reads mostly reads on, and need not ask again.
+        ahead = min(end + LOOK_AHEAD_BYTES, self.size)
+        if position >= _missed.get(self._inode, 0) and has_pages(self._fd, position, ahead - position):
+            self._note_warm(position, ahead)
+            return self.view(position, length)
+        data: ReadableBuffer | None
         if length < MMAP_BYTES_MIN:
-            return read_nowait(self._fd, length, position)
-        view = self.view(position, length)
-        return view if is_in_memory(self._map_address + position, length) else None
+            data = read_nowait(self._fd, length, position)
+        else:
+            data = self._mapped(position, end)
+            if not self._map_address:
+                self._map_address = address_of(data) - position
+            if not is_in_memory(self._map_address + position, length):
+                data = None
+        if data is None:
+            self._note_missed(end + READ_AHEAD_BYTES)
+        else:
+            self._note_warm(position, end)
+        return data
+
+    def _note_warm(self, position: int, end: int) -> None:
+        self._warm_from = position
+        # What comes behind the end of the file is warm from being written.
+        self._warm_to = end if end < self.size else sys.maxsize
+        self._warm_until = monotonic() + WARM_SECONDS
+
+    def _note_missed(self, end: int) -> None:
+        end = max(end, _missed.pop(self._inode, 0))
+        _missed[self._inode] = end
+        if len(_missed) > MISSED_FILES_MAX:
+            del _missed[next(iter(_missed))]
 
     def load(self, position: int, length: int) -> None:
         if hasattr(os, "posix_fadvise"):
@@ -179,6 +244,7 @@ class PosixFile:
 
     def truncate(self, size: int) -> None:
         self._map = None
+        self._warm_to = 0
         keep_bytes(self._fd, self._inode, size)
         os.ftruncate(self._fd, size)
         self.size = size

@@ -13,7 +13,7 @@ import errno
 import mmap
 import os
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 from ottla.runtime.page_cache import address_of
 
@@ -26,34 +26,27 @@ class Inode(NamedTuple):
     number: int
 
 
-class _Mapping(NamedTuple):
-    inode: Inode
-    address: int
-    backed_bytes: int
-    """So much of it is still the file."""
+# How much of each mapping is still which file. Of the whole process, since a slice outlives the file object
+# it came from. Who drops the last slice of a mapping drops the mapping, and that its entry.
+_live: dict[ref[mmap.mmap], tuple[Inode, int]] = {}
 
 
-# Of the whole process, since a slice outlives the file object it came from. Who drops the last slice of a
-# mapping drops the mapping.
-_live: WeakKeyDictionary[mmap.mmap, _Mapping] = WeakKeyDictionary()
-
-
-def map_file(fd: int, length: int, inode: Inode) -> tuple[memoryview, int]:
-    """The first bytes of a file for reading, and their address."""
+def map_file(fd: int, length: int, inode: Inode) -> memoryview:
+    """The first bytes of a file, for reading."""
     pages = mmap.mmap(fd, length, prot=mmap.PROT_READ)
-    address = address_of(pages)
-    _live[pages] = _Mapping(inode, address, length)
-    return memoryview(pages), address
+    _live[ref(pages, _live.pop)] = inode, length
+    return memoryview(pages)
 
 
 def keep_bytes(fd: int, inode: Inode, position: int) -> None:
     """Let nobody who holds a slice notice that the file is about to end at `position`."""
     # What is left of the last page is set to zeros by the kernel, so that page is copied, too.
     start = position - position % mmap.PAGESIZE
-    for pages, mapping in list(_live.items()):
-        if mapping.inode == inode and mapping.backed_bytes > start:
-            _detach(fd, mapping.address, start, mapping.backed_bytes)
-            _live[pages] = mapping._replace(backed_bytes=start)
+    for mapping, (mapped, backed_bytes) in list(_live.items()):
+        pages = mapping()
+        if pages is not None and mapped == inode and backed_bytes > start:
+            _detach(fd, address_of(pages), start, backed_bytes)
+            _live[mapping] = inode, start
 
 
 def _detach(fd: int, address: int, start: int, end: int) -> None:

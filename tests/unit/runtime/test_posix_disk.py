@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from ottla.runtime.disk import IOV_MAX, MMAP_BYTES_MIN, DiskLocked, PosixDisk
+from ottla.runtime import page_cache
+from ottla.runtime.disk import (
+    IOV_MAX,
+    LOOK_AHEAD_BYTES,
+    MMAP_BYTES_MIN,
+    WARM_SECONDS,
+    DiskLocked,
+    PosixDisk,
+)
 
 
 @pytest.fixture
@@ -155,8 +163,19 @@ def test_directories(directory: str) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="only Linux says what is in memory")
+def _drop_from_memory(path: str) -> None:
+    with open(path, "rb") as handle:
+        os.fsync(handle.fileno())
+        os.posix_fadvise(handle.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@pytest.mark.parametrize("kernel_counts_pages", [True, False])
 @pytest.mark.parametrize("length", [100, MMAP_BYTES_MIN - 1, MMAP_BYTES_MIN, 5 << 20])
-def test_what_only_the_medium_has_is_loaded_before_it_is_viewed(directory: str, length: int) -> None:
+def test_what_only_the_medium_has_is_loaded_before_it_is_viewed(
+    directory: str, length: int, kernel_counts_pages: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not kernel_counts_pages:
+        monkeypatch.setattr(page_cache, "_syscall", None)
     content = os.urandom(6 << 20)
     disk = PosixDisk()
     file = disk.open(f"{directory}/f", create=True)
@@ -164,10 +183,8 @@ def test_what_only_the_medium_has_is_loaded_before_it_is_viewed(directory: str, 
     position = 12_345
     expected = content[position : position + length]
     assert file.view_nowait(position, length) == expected
-    file.sync()
     file.close()
-    with open(f"{directory}/f", "rb") as handle:
-        os.posix_fadvise(handle.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    _drop_from_memory(f"{directory}/f")
     file = disk.open(f"{directory}/f")
     if file.view_nowait(position, length) is not None:
         pytest.skip("this file system keeps its files in memory")
@@ -175,3 +192,69 @@ def test_what_only_the_medium_has_is_loaded_before_it_is_viewed(directory: str, 
     assert file.view_nowait(position, length) == expected
     assert bytes(file.view_nowait(len(content) - 10, 100) or b"") in (b"", content[-10:])
     file.close()
+
+
+def test_what_is_in_memory_is_taken_to_be_there_for_a_moment_only(
+    directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Few enough that they are not mapped: pages that are cannot be dropped from outside.
+    length, now = 100, 1.0
+    monkeypatch.setattr("ottla.runtime.disk.monotonic", lambda: now)
+    file = PosixDisk().open(f"{directory}/f", create=True)
+    content = os.urandom(1 << 20)
+    file.append([content])
+    assert file.view_nowait(0, length) == content[:length]
+    _drop_from_memory(f"{directory}/f")
+    now += 2 * WARM_SECONDS
+    if file.view_nowait(0, length) is not None:
+        pytest.skip("this file system keeps its files in memory")
+    file.load(0, length)
+    assert file.view_nowait(0, length) == content[:length]
+    file.close()
+
+
+def test_reading_on_and_at_the_end_asks_the_kernel_seldom(
+    directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.runtime.disk.monotonic", lambda: 1.0)
+    asked: list[int] = []
+
+    def count(fd: int, position: int, length: int) -> bool:
+        asked.append(position)
+        return True
+
+    monkeypatch.setattr("ottla.runtime.disk.has_pages", count)
+    file = PosixDisk().open(f"{directory}/f", create=True)
+    part = MMAP_BYTES_MIN
+    content = os.urandom(LOOK_AHEAD_BYTES + 4 * part)
+    file.append([content])
+    for position in range(0, len(content), part):
+        assert file.view_nowait(position, part) == content[position : position + part]
+    assert asked == [0, LOOK_AHEAD_BYTES + part]
+    # What is written from now on was in memory a moment ago.
+    for length in (10, part):
+        file.append([content[:length]])
+        assert file.view_nowait(file.size - length, length) == content[:length]
+    assert file.view_nowait(LOOK_AHEAD_BYTES, part) == content[LOOK_AHEAD_BYTES:][:part]
+    assert asked == [0, LOOK_AHEAD_BYTES + part, LOOK_AHEAD_BYTES]
+    file.close()
+
+
+def test_pages_on_their_way_from_the_medium_do_not_count(
+    directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel has them as soon as it reads them ahead, for whoever missed what is before them."""
+    path, part = f"{directory}/f", 2 * MMAP_BYTES_MIN
+    disk = PosixDisk()
+    file = disk.open(path, create=True)
+    file.append([os.urandom(8 * part)])
+    file.close()
+    _drop_from_memory(path)
+    file, other = disk.open(path), disk.open(path)
+    if file.view_nowait(0, part) is not None:
+        pytest.skip("this file system keeps its files in memory")
+    monkeypatch.setattr("ottla.runtime.disk.has_pages", lambda fd, position, length: True)
+    assert file.view_nowait(4 * part, part) is None
+    assert other.view_nowait(4 * part, part) is None
+    file.close()
+    other.close()
