@@ -17,6 +17,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
+from ottla.log.types import AppendResult, appended
 from ottla.wire import fetch, produce
 from ottla.wire.current_leader import CurrentLeader, NodeEndpoint
 from ottla.wire.fetch import FetchedPartition
@@ -343,3 +344,9 @@ def test_fetch_answers_tell_who_leads(version):
         assert [(leader.leader_id, leader.leader_epoch) for leader in leaders] == expected
     if version >= 16:
         assert endpoints(response) == ENDPOINTS
+
+
+def test_what_is_made_without_a_constructor_is_as_if_made_by_it() -> None:
+    assert fetch.fetched(1, 2, 3, 4, b"5", []) == fetch.FetchedPartition(1, 0, 2, 3, 4, b"5", [])
+    assert produce.appended(1, 2, 3, 4) == produce.PartitionResult(1, 0, 2, 3, 4)
+    assert appended(1, 2, 3, 4) == AppendResult(1, 2, 3, 4, duplicate=False)

@@ -28,6 +28,7 @@ class Session:
         "address",
         "apis",
         "client_id",
+        "client_id_ends",
         "client_id_length",
         "host",
         "listener",
@@ -49,6 +50,8 @@ class Session:
         """As in the last request that was looked at for it, see `see_client_id`."""
         self.client_id_length = _UNSEEN
         """In bytes, as the header of a request has it."""
+        self.client_id_ends = 0
+        """Where a header of that length goes on."""
         self.software_name: str | None = None
         self.software_version: str | None = None
         """Both None until ApiVersions has told."""
@@ -75,7 +78,7 @@ class Session:
         Clients call themselves the same all the time: hot requests only do this if the length changes.
         """
         client_id, at = read_nullable_string(frame, _CLIENT_ID_AT)
-        self.client_id, self.client_id_length = client_id, length
+        self.client_id, self.client_id_length, self.client_id_ends = client_id, length, at
         return at
 
     def identify_software(self, name: str, version: str) -> None:

@@ -30,7 +30,14 @@ from ottla.log.replay import load_producers
 from ottla.log.retention import expired_segments
 from ottla.log.segment import Segment
 from ottla.log.timestamps import Search, SegmentGone, first_at_or_after, largest
-from ottla.log.types import AppendResult, LogClosed, StartsWithinBatch, TimestampOffset, TopicPartition
+from ottla.log.types import (
+    AppendResult,
+    LogClosed,
+    StartsWithinBatch,
+    TimestampOffset,
+    TopicPartition,
+    appended,
+)
 from ottla.records import compression
 from ottla.records.batch import (
     ATTRIBUTES_AT,
@@ -283,9 +290,7 @@ class PartitionLog:
             if batch.marker is not None:
                 self._index_if_aborted(batch, segment)
             self.producers.apply(batch)
-        return AppendResult(
-            base_offset, offset - 1, now_ms if self._append_time else -1, self.start_offset, False
-        )
+        return appended(base_offset, offset - 1, now_ms if self._append_time else -1, self.start_offset)
 
     def examination(self, *, walk: bool) -> Examination | None:
         """What is asked of the records of a producer; None where their headers are enough."""
@@ -393,7 +398,7 @@ class PartitionLog:
                 # A leader's marker comes only once: without the index, it must not be here either.
                 self.truncate_to(before)
                 raise
-        return AppendResult(base_offset, next_offset - 1, -1, self.start_offset, False)
+        return appended(base_offset, next_offset - 1, -1, self.start_offset)
 
     def _check_first(self, records: ReadableBuffer) -> None:
         if len(records) >= HEADER_BYTES:
@@ -428,7 +433,7 @@ class PartitionLog:
     # Reading.
 
     def read(
-        self, offset: int, max_bytes: int, *, upto: int, min_one: bool = True, wait: bool = True
+        self, offset: int, max_bytes: int, upto: int, min_one: bool = True, wait: bool = True
     ) -> ReadableBuffer:
         """Whole batches from the one that holds `offset`, of one segment, ending below `upto`.
 

@@ -360,7 +360,12 @@ class Segment:
         if length > bytes_max:
             return self._read_part(offset, position, bytes_max, limit, min_one, wait)
         self.remember(upto, limit)
-        data = self.file.view(position, length) if wait else self._view_nowait(position, length)
+        file = self._file
+        if file is None:
+            file = self.file
+        data = file.view(position, length) if wait else file.view_nowait(position, length)
+        if data is None:
+            raise NotInMemory(self.path, position, length)
         # A reader that cannot make out the first batch would wait for its rest, and ask again, for ever.
         # Where a later one is damaged, the reader comes back with its offset.
         try:

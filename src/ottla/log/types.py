@@ -30,6 +30,11 @@ class AppendResult(NamedTuple):
     """The batch was in the log already; the offsets are those of the first time and nothing was written."""
 
 
+def appended(base_offset: int, last_offset: int, log_append_time_ms: int, start_offset: int) -> AppendResult:
+    """As its constructor would, which is written in Python and takes three times as long."""
+    return tuple.__new__(AppendResult, (base_offset, last_offset, log_append_time_ms, start_offset, False))
+
+
 class TimestampOffset(NamedTuple):
     timestamp_ms: int
     offset: int

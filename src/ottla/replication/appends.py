@@ -50,7 +50,7 @@ from ottla.wire.errors import (
     StorageError,
     UnknownTopicOrPartition,
 )
-from ottla.wire.produce import PartitionResult, ProduceRequest, TopicData
+from ottla.wire.produce import PartitionResult, ProduceRequest, TopicData, appended
 
 log = logging.getLogger(__name__)
 
@@ -191,7 +191,7 @@ class Appends:
                             row = PartitionResult(index)
                         else:
                             try:
-                                result = partition.append(records, acks, verdict, walk=walk)
+                                result = partition.append(records, acks, verdict, False, walk)
                             except TakesLong:
                                 waiting.append(self._wait(rows, partition, records, verdict, walk))
                                 row = PartitionResult(index)
@@ -200,13 +200,8 @@ class Appends:
                                     to_flush.append(_Unsynced(rows, len(rows), partition.log))
                                 if acks == ACKS_ALL and partition.leadership is not None:
                                     _note(uncommitted, rows, len(rows), partition, result)
-                                row = PartitionResult(
-                                    index,
-                                    0,
-                                    result.base_offset,
-                                    result.log_append_time_ms,
-                                    result.start_offset,
-                                )
+                                base_offset, _, append_time_ms, start_offset, _ = result
+                                row = appended(index, base_offset, append_time_ms, start_offset)
                     except (KafkaError, OSError) as error:
                         row = _refused(partition, error)
                 rows.append(row)
@@ -334,8 +329,8 @@ class Appends:
                 to_flush.append(_Unsynced(rows, at, partition.log))
             if acks == ACKS_ALL and partition.leadership is not None:
                 _note(uncommitted, rows, at, partition, result)
-            rows[at] = PartitionResult(
-                rows[at].partition, 0, result.base_offset, result.log_append_time_ms, result.start_offset
+            rows[at] = appended(
+                rows[at].partition, result.base_offset, result.log_append_time_ms, result.start_offset
             )
         except (KafkaError, OSError) as error:
             rows[at] = _refused(partition, error)

@@ -131,7 +131,6 @@ class Partition:
         records: memoryview,
         acks: int,
         transaction: Verification | None = None,
-        *,
         trusted: bool = False,
         walk: bool = False,
         prepared: bool = False,

@@ -180,7 +180,9 @@ class Connection(asyncio.BufferedProtocol):
                     self._wait_for(reply)
             if out:
                 self._flush()
-            self._make_room()
+            needed = reader.make_room()
+            if needed:
+                self._make_room(needed)
         except (MalformedFrame, struct.error, IndexError, UnicodeDecodeError) as error:
             self._close_malformed(error)
         except Exception:
@@ -197,15 +199,13 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._block_if_too_much_is_pending()
 
-    def _make_room(self) -> None:
+    def _make_room(self, needed: int) -> None:
         """For the rest of a frame that has not come whole; if there is none, the client waits."""
-        reader = self._reader
-        needed = reader.make_room()
         # Memory that others only keep for later comes before letting this client wait.
-        if needed and self._limits.reclaim():
-            needed = reader.make_room()
-        if not needed:
-            return
+        if self._limits.reclaim():
+            needed = self._reader.make_room()
+            if not needed:
+                return
         if not self._limits.may_wait_for_memory:
             log.warning(
                 "closing connection from %s: queued.max.request.bytes is taken, and too many wait for it",

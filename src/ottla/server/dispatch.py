@@ -92,7 +92,7 @@ class Dispatcher:
         handler = api.handler or api.load()
         if api.is_hot:
             if client_id_length == session.client_id_length:
-                at = 10 + client_id_length if client_id_length > 0 else 10
+                at = session.client_id_ends
             else:
                 at = session.see_client_id(frame, client_id_length)
             flexible = version >= api.first_flexible
