@@ -50,9 +50,6 @@ SETTINGS = {
 # Host, transactional id, protocol. The last two share an id: each is the other's zombie.
 PRODUCERS = [("c1", "c1", OLD), ("c2", "c2", NEW), ("c3", "c3", NEW), ("c4", "c3", OLD)]
 
-# Crashes leave what was under way where it was.
-pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-
 Scenario = Callable[[SimWorld], Coroutine[Any, Any, str]]
 
 

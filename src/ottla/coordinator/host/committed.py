@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
+from typing import Any
 
 from ottla.replication.partition import Partition
 from ottla.wire.errors import NotLeaderOrFollower
@@ -16,18 +17,28 @@ def wait_committed(partition: Partition) -> Awaitable[None] | None:
     """
     end_offset = partition.log.next_offset
     if partition.log.reached_flush_messages:
-        return flush_and_wait_committed(partition)
+        return FlushedAndCommitted(partition)
     if partition.high_watermark >= end_offset:
         return None
     return _Waiting(partition, end_offset).future
 
 
-async def flush_and_wait_committed(partition: Partition) -> None:
-    end_offset = partition.log.next_offset
-    partition.check_leads()
-    await partition.log.flush()
-    if partition.high_watermark < end_offset:
-        await _Waiting(partition, end_offset).future
+class FlushedAndCommitted:
+    """Begins when it is awaited; what nobody comes to wait for, as when the broker stops, leaves nothing."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> None:
+        partition = self._partition
+        end_offset = partition.log.next_offset
+        partition.check_leads()
+        await partition.log.flush()
+        if partition.high_watermark < end_offset:
+            await _Waiting(partition, end_offset).future
 
 
 class _Waiting:

@@ -57,7 +57,7 @@ class _Held(NamedTuple):
 
 
 class _Parked(NamedTuple):
-    pending: Awaitable[None]
+    pending: Awaitable[None] | None
     held: _Held
     patience: asyncio.TimerHandle
 
@@ -301,7 +301,7 @@ class HostedShard(Generic[S]):
                 self._await_commits(self._commits), f"commit-{self._kind.noun}-{self.partition}"
             )
         patience = asyncio.get_running_loop().call_later(_COMMIT_SECONDS_MAX, self._too_late, held)
-        self._commits.put_nowait(_Parked(pending or _committed(), held, patience))
+        self._commits.put_nowait(_Parked(pending, held, patience))
 
     def _batches(self, records: list[tuple[Any, Any]], producer: ProducerIdentity | None) -> bytes:
         now_ms = self._clock.now_ms()
@@ -339,7 +339,8 @@ class HostedShard(Generic[S]):
         while not commits.empty():
             pending, held, patience = commits.get_nowait()
             try:
-                await pending
+                if pending is not None:
+                    await pending
             except Exception as error:
                 if self._commits is commits:
                     self._failed(error)
@@ -391,10 +392,6 @@ class HostedShard(Generic[S]):
         self._timer = None
         if (shard := self._shard) is not None:
             self._run(shard.tick)
-
-
-async def _committed() -> None:
-    pass
 
 
 def _refused(error: KafkaError) -> asyncio.Future[Any]:

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from ottla.client.errors import error_for
 from ottla.coordinator.groups.coordinator import GroupCoordinator
-from ottla.coordinator.host.committed import flush_and_wait_committed, wait_committed
+from ottla.coordinator.host.committed import FlushedAndCommitted, wait_committed
 from ottla.coordinator.transactions.commands import Decided
 from ottla.coordinator.transactions.remote_markers import RemoteMarkers, Told
 from ottla.log.types import TopicPartition
@@ -199,7 +199,7 @@ class MarkerWriter:
                     return True
                 self._say(tp, error)
                 await asyncio.sleep(_RETRY_SECONDS)
-                pending = flush_and_wait_committed(found)
+                pending = FlushedAndCommitted(found)
             else:
                 return True
 
