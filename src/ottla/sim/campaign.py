@@ -6,7 +6,6 @@ import gc
 import logging
 import time
 import traceback
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -100,5 +99,3 @@ def run_campaign(first: int, count: int, mix: str, *, processes: int = PROCESSES
 def _be_silent() -> None:
     """Brokers say what is wrong, and here a lot is; a seed that fails is replayed with its log."""
     logging.disable(logging.CRITICAL)
-    # Nor will what a process had just begun when it was killed.
-    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)

@@ -105,7 +105,7 @@ class SimHandle(asyncio.TimerHandle):
             context = copy_context()
         super().__init__(when, callback, args, loop, context)
         self.process = context.get(PROCESS)
-        self.is_task_step = isinstance(getattr(callback, "__self__", None), asyncio.Task)
+        self.is_task_step = getattr(callback, "__self__", None).__class__ is SimTask
 
     def must_run(self) -> bool:
         return not self.cancelled() and (self.process is None or self.process.alive)
@@ -250,7 +250,9 @@ class SimLoop(asyncio.BaseEventLoop):
                         self._raise_failure()
 
     def _finalize_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
-        self.call_soon(lambda: self.create_task(generator.aclose(), name="aclose"))
+        # When all is over nobody waits for its `finally` blocks any more.
+        if not self.is_closed():
+            self.call_soon(lambda: self.create_task(generator.aclose(), name="aclose"))
 
     def _ordered(self, batch: list[SimHandle]) -> list[SimHandle]:
         if not self._shuffle or len(batch) < 2:

@@ -39,6 +39,8 @@ class SimNetwork:
         self.loop = loop
         self.context = Context()
         self.delay_range_s = (0.0001, 0.005)
+        self.whole_chance = 0.5
+        """How often all that has arrived is handed over at once."""
         self.slow_hosts: dict[str, tuple[float, float]] = {}
         """What is sent from or to them takes so much longer."""
         self._random = random.Random(f"net/{seed}")
@@ -65,8 +67,10 @@ class SimNetwork:
         return delay_s
 
     def piece_bytes(self, available: int) -> int:
-        """TCP knows no messages: half of the time less arrives than could."""
-        return available if self._random.random() < 0.5 else self._random.randint(1, available)
+        """TCP knows no messages: often less arrives than could."""
+        if self._random.random() < self.whole_chance:
+            return available
+        return self._random.randint(1, available)
 
     # Faults.
 

@@ -26,8 +26,8 @@ class Faults:
         self._session = session
         self._machines = session.machines
         self._world = session.world
-        self._rotten = session.world.random("rot").choice(session.machines.shape.broker_ids)
-        self.rotted: set[int] = set()
+        self.rotten = session.world.random("rot").choice(session.machines.shape.broker_ids)
+        """The node whose disk forgets, where one does."""
         self._is_calm = asyncio.Event()
         self._is_calm.set()
 
@@ -43,6 +43,8 @@ class Faults:
                 "cut_power": self._cut_power,
                 "stop": self._stop,
                 "roll": self._roll,
+                "kill_rotten": lambda chance: self._bounce(chance, self.rotten),
+                "stop_rotten": lambda chance: self._stop_node(chance, self.rotten),
                 "pause_short": lambda chance: self._pause(chance, 0.3, 2.5),
                 "pause_long": lambda chance: self._pause(chance, 3.5, 8.0),
             },
@@ -183,7 +185,9 @@ class Faults:
         return True
 
     async def _stop(self, chance: random.Random) -> None:
-        number = self._some_node(chance)
+        await self._stop_node(chance, self._some_node(chance))
+
+    async def _stop_node(self, chance: random.Random, number: int) -> None:
         if await self._machines.stop(number):
             self._session.counts["fault: stop: in good order"] += 1
         await asyncio.sleep(2 * chance.random())
@@ -262,8 +266,8 @@ class Faults:
         self._world.host(chance.choice(self._hosts())).clock.skew_ms = chance.randint(-300_000, 300_000)
 
     async def _rot(self, chance: random.Random) -> None:
-        """A bit of a replica flips, always on the same node."""
-        number = self._rotten
+        """A bit of a replica flips, always on the same node, in what others have."""
+        number = self.rotten
         files = {
             path: size
             for path, size in self._machines.disk(number).stored_files(DATA_DIR).items()
@@ -273,6 +277,7 @@ class Faults:
         }
         if files:
             path = chance.choice(sorted(files))
-            self._machines.disk(number).corrupt(path, chance.randrange(files[path]))
+            self._machines.disk(number).corrupt(path, chance.randrange((files[path] + 1) // 2))
             self._world.trace.record("fault", f"rot in {path} of {host_of(number)}")
-            self.rotted.add(number)
+            self._session.counts["fault: rot: bits flipped"] += 1
+            self._machines.harmed.add(number)

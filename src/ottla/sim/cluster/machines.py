@@ -57,8 +57,8 @@ class Machines:
         self.nodes: dict[int, Node] = {}
         """Those whose start is over."""
         self.paused: set[int] = set()
-        self.lost_power: set[int] = set()
-        """At any time in this run."""
+        self.harmed: set[int] = set()
+        """Those whose disk has lost or forgotten something in this run."""
         self._world = world
         self._properties = dict(properties)
         self._fail = fail
@@ -70,6 +70,9 @@ class Machines:
 
     def disk(self, number: int) -> SimDisk:
         return self._world.host(host_of(number)).disk
+
+    def is_harmed(self, host: str) -> bool:
+        return any(host_of(number) == host for number in self.harmed)
 
     def is_up(self, number: int) -> bool:
         """Its process runs; it may not have started yet."""
@@ -124,7 +127,7 @@ class Machines:
         self.nodes.pop(number, None)
         self.paused.discard(number)
         if power_loss:
-            self.lost_power.add(number)
+            self.harmed.add(number)
         self._world.crash(host_of(number), power_loss=power_loss)
 
     async def cut_power_within(self, number: int, operations: int, patience_s: float) -> None:

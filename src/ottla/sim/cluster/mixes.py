@@ -88,9 +88,12 @@ class ClusterMix(Mix):
     consumer_members: int = 0
     administrators: int = 0
     movers: int = 0
-    rot: bool = False
-    """One of the nodes has a disk that forgets; no power is cut then."""
     world_faults: Mapping[str, int] = field(default_factory=lambda: WORLD_FAULTS)
+
+    @property
+    def rots(self) -> bool:
+        """One node has a disk that forgets, and only that node dies: others have what it forgets."""
+        return "rot" in self.world_faults
 
 
 def _mix(**differences: object) -> ClusterMix:
@@ -122,6 +125,13 @@ CLUSTER_MIXES: dict[str, ClusterMix] = {
     "cluster-idempotent": _mix(idempotent_writers=2),
     "cluster-transactions": _mix(transactional_writers=3),
     "cluster-groups": _mix(writers=1, classic_members=2, consumer_members=2),
+    "cluster-rot": _mix(
+        writers=1,
+        idempotent_writers=1,
+        faults={"kill_rotten": 3, "stop_rotten": 1},
+        world_faults={"rot": 4, "cut": 2, "slow_network": 1, "slow_disk": 1, "skew": 1},
+        fault_every_s=1.5,
+    ),
     "cluster-topics": _mix(administrators=2, writers=1),
     "cluster-moves": _mix(shapes=((Shape(4), 1), (Shape(5), 1), (Shape(4, 1), 1)), writers=2, movers=2),
 }

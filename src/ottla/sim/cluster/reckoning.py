@@ -35,10 +35,17 @@ class Reckoning:
         self._faults = faults
         self._transacting = transacting
         self._client = session.client("auditor")
+        self._missing: set[int] = set()
+        """Nodes that are left out for good."""
 
     async def check(self) -> None:
         self._faults.undo()
         await self._wait_whole()
+        if self._session.cluster_mix.rots:
+            # What it has forgotten, others have.
+            self._missing.add(self._faults.rotten)
+            self._session.machines.crash(self._faults.rotten, power_loss=False)
+            await self._wait_whole()
         session = self._session
         if session.cluster_mix.transactional_writers:
             async with asyncio.timeout(RECOVERY_MAX_S):
@@ -70,19 +77,20 @@ class Reckoning:
 
     def _what_is_missing(self) -> str | None:
         machines = self._session.machines
-        for number in machines.shape.nodes:
+        for number in {*machines.shape.nodes} - self._missing:
             if number not in machines.nodes:
                 return f"node {number} has not started"
         if machines.controller() is None:
             return "there is no controller"
         image = machines.image()
-        for number in machines.shape.broker_ids:
+        for number in {*machines.shape.broker_ids} - self._missing:
             broker = image.brokers.get(number)
             if broker is None or broker.fenced:
                 return f"broker {number} is fenced"
         for name in sorted(image.topics):
             for index, part in enumerate(image.topics[name].partitions):
-                if part.leader < 0 or {*part.isr} != {*part.replicas}:
+                wanted = {*part.replicas} - self._missing
+                if part.leader < 0 or {*part.isr} != wanted:
                     return (
                         f"{name}-{index} is led by {part.leader}, in sync are {part.isr} of {part.replicas}"
                     )
@@ -90,7 +98,7 @@ class Reckoning:
                     return f"{name}-{index} is still being moved"
                 ends = {
                     found.log.next_offset
-                    for number in part.replicas
+                    for number in wanted
                     if (found := machines.nodes[number]._broker.replicas.find(name, index)) is not None
                 }
                 if len(ends) != 1:
@@ -217,7 +225,7 @@ class Reckoning:
         for name in sorted(image.topics):
             for index, part in enumerate(image.topics[name].partitions):
                 logs = {}
-                for number in part.replicas:
+                for number in {*part.replicas} - self._missing:
                     found = machines.nodes[number]._broker.replicas.find(name, index)
                     if found is not None:
                         logs[host_of(number)] = {

@@ -46,13 +46,13 @@ class Witness:
         self,
         counts: Counter[str],
         failed: Callable[[InvariantViolation], None],
-        lost_power: Callable[[str], bool],
+        is_harmed: Callable[[str], bool],
     ) -> None:
         self.leaders = TwoLeadersInAnEpoch()
         self.high_watermarks = HighWatermarkGoingBack()
         self._counts = counts
         self._failed = failed
-        self._lost_power = lost_power
+        self._is_harmed = is_harmed
         self._seen_offset = -1
         self._stack = contextlib.ExitStack()
 
@@ -120,7 +120,7 @@ class Witness:
     def _truncated(self, partition: Partition) -> None:
         host = host_here()
         # Where records are deleted, a log may begin anew within a batch.
-        if not self._lost_power(host) and partition.topic_partition.topic not in NAMES:
+        if not self._is_harmed(host) and partition.topic_partition.topic not in NAMES:
             replica = (partition.topic_id, partition.topic_partition.partition)
             with self._told():
                 self.high_watermarks.truncated(

@@ -42,12 +42,11 @@ from ottla.wire.errors import ErrorCode
 def simulate_cluster(seed: int | str, mix: ClusterMix) -> Outcome:
     """InvariantViolation where something is seen that is forbidden."""
     with SimWorld(seed) as world:
+        # How messages come in pieces is looked at with one broker.
+        world.network.whole_chance = 0.95
         session = ClusterSession(world, mix)
 
-        def lost_power(host: str) -> bool:
-            return int(host[1:]) in session.machines.lost_power
-
-        with Witness(session.counts, session.violated, lost_power):
+        with Witness(session.counts, session.violated, session.machines.is_harmed):
             return world.run(_run(session))
 
 
