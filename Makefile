@@ -35,7 +35,7 @@ quickstart: $(INSTALLED) ## Start a broker, produce and consume, see it work
 test: $(INSTALLED) node-clients ## Run all tests
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m 'not soak' $(PYTEST_ARGS)
 
-sim: $(INSTALLED) ## Run SEEDS=100 simulated brokers through chaos, from seed FROM=0
+sim: $(INSTALLED) ## Run SEEDS=100 simulations of WORKLOAD=admin, or cluster and others, from seed FROM=0
 	$(BIN)/python -m ottla.sim --workload $(WORKLOAD) --seeds $(SEEDS) --from $(FROM)
 
 soak: $(INSTALLED) ## Run the tests that take minutes or need a quiet machine

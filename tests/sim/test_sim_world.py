@@ -367,3 +367,62 @@ def test_disks_take_time_on_the_loop_and_in_threads() -> None:
     assert 0.1 < on_the_loop < 10
     assert 2.1 < in_a_thread < 12
     assert simulate(scenario, free_turns=True) == (0, 2.0)
+
+
+def test_a_paused_process_does_nothing_and_goes_on_where_it_was() -> None:
+    async def scenario(world: SimWorld) -> None:
+        ticks: list[float] = []
+        order: list[int] = []
+
+        async def tick(runtime: Runtime) -> None:
+            while True:
+                await asyncio.sleep(1)
+                ticks.append(runtime.clock.monotonic())
+
+        async def queue_up() -> None:
+            for number in range(3):
+                world.loop.call_later(1 + number, order.append, number)
+
+        world.start("a", tick)
+        await world.spawn("a", queue_up())
+        world.pause("a")
+        await asyncio.sleep(10)
+        assert ticks == [] and order == []
+        world.resume("a")
+        await asyncio.sleep(0.5)
+        assert len(ticks) == 1 and ticks[0] >= 10
+        assert order == [0, 1, 2]
+        await asyncio.sleep(3)
+        assert len(ticks) >= 3
+
+    simulate(scenario)
+
+
+def test_a_paused_process_that_is_killed_stays_dead() -> None:
+    async def scenario(world: SimWorld) -> None:
+        ticks: list[int] = []
+
+        async def tick(runtime: Runtime) -> None:
+            await asyncio.sleep(1)
+            ticks.append(1)
+
+        world.start("a", tick)
+        world.pause("a")
+        await asyncio.sleep(5)
+        world.crash("a", power_loss=False)
+        world.resume("a")
+        await asyncio.sleep(5)
+        assert ticks == []
+
+    simulate(scenario)
+
+
+def test_what_goes_to_and_from_a_slow_host_takes_longer() -> None:
+    async def scenario(world: SimWorld) -> None:
+        network = world.network
+        assert network.delay_s("a", "b") < 0.1
+        network.slow_hosts["a"] = (1.0, 2.0)
+        assert network.delay_s("a", "b") > 1 and network.delay_s("b", "a") > 1
+        assert network.delay_s("b", "c") < 0.1 and network.delay_s("a", "a") < 0.1
+
+    simulate(scenario)

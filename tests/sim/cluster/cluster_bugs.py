@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from ottla.config import BrokerConfig
 from ottla.controller import partition_change
 from ottla.controller.partition_change import Election, PartitionImage, Surroundings
 from ottla.coordinator.host.shard_log import ReplicatedShardLog
@@ -16,8 +17,9 @@ from ottla.handlers.fetch import _Attempt
 from ottla.log.log import PartitionLog
 from ottla.metadata import delta
 from ottla.raft.driver import Appended, RaftDriver
+from ottla.raft.metadata_log import QuorumError
 from ottla.replication.fetcher import _Fetcher
-from ottla.replication.fetching import Followed
+from ottla.replication.fetching import FULL, NO_SESSION, FetchSession, Followed
 from ottla.replication.leadership import Leadership
 from ottla.replication.partition import Partition
 
@@ -159,6 +161,35 @@ def shows_consumers_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_Attempt, "_read", read_everything)
 
 
+def asks_a_mere_broker_for_its_metadata(patch: pytest.MonkeyPatch) -> None:
+    """It need not sync it, and may have lost it."""
+
+    def check(disk: Any, config: BrokerConfig) -> None:
+        names = disk.list_dir("/data") if disk.exists("/data") else ()
+        if any(name.endswith("-0") for name in names) and not disk.exists("/meta/__cluster_metadata-0"):
+            raise QuorumError("there are partitions, and no metadata of the cluster")
+
+    patch.setattr("ottla.node.check_metadata_is_there", check)
+
+
+def takes_answers_of_earlier_epochs(patch: pytest.MonkeyPatch) -> None:
+    """A follower lets the answer to its last question put off the next one."""
+
+    def take(self: FetchSession, error: int, session_id: int, rows: list[Any]) -> Any:
+        if error or session_id == NO_SESSION:
+            self.reset()
+        elif self._epoch == FULL:
+            self._session_id, self._epoch = session_id, 1
+        else:
+            self._epoch += 1
+        for row in () if error else rows:
+            followed = self._followed.get((row.topic_id, row.partition))
+            if followed is not None and followed.is_current:
+                yield followed, row
+
+    patch.setattr(FetchSession, "take", take)
+
+
 class Bug(NamedTuple):
     plant: Any
     workload: str
@@ -172,20 +203,24 @@ BUGS = (
     Bug(
         acknowledges_before_replication, "cluster-plain", {"HighWatermarkGoingBack", "LostAcknowledgedWrite"}
     ),
-    Bug(ignores_the_leader_epoch, "cluster-plain", {"DivergentReplicas", "LostAcknowledgedWrite"}),
+    Bug(ignores_the_leader_epoch, "cluster-plain", {"DivergentReplicas", "LostAcknowledgedWrite"}, 1),
     Bug(elects_outside_of_the_isr, "cluster-moves", {"HighWatermarkGoingBack"}),
     Bug(keeps_the_leader_epoch, "cluster-plain", {"TwoLeadersInAnEpoch"}),
     Bug(loads_a_coordinator_to_the_high_watermark, "cluster-groups", {"LostCommittedOffset"}),
-    Bug(truncates_below_committed, "cluster-plain", {"HighWatermarkGoingBack"}),
+    Bug(truncates_below_committed, "cluster-plain", {"HighWatermarkGoingBack"}, 1),
     Bug(turns_a_commit_into_an_abort, "cluster-transactions", {"TornTransaction"}),
     Bug(forgets_aborted_transactions, "cluster-transactions", {"AbortedRead"}),
-    Bug(loses_sequences_on_failover, "cluster-idempotent", {"DuplicateFromIdempotentProducer"}),
-    Bug(acknowledges_metadata_before_it_is_committed, "cluster-topics", {"ForgottenMetadataChange"}),
-    Bug(gives_up_when_a_log_is_cut, "cluster-plain", {"NodeThatFails"}),
+    Bug(loses_sequences_on_failover, "cluster-idempotent", {"DuplicateFromIdempotentProducer"}, 3),
+    Bug(acknowledges_metadata_before_it_is_committed, "cluster-topics", {"ForgottenMetadataChange"}, 6),
+    Bug(gives_up_when_a_log_is_cut, "cluster-plain", {"NodeThatFails"}, 1),
     Bug(never_lets_anybody_back_into_the_isr, "cluster-plain", {"UnavailableThoughAMajorityLives"}),
     Bug(
         shows_consumers_what_is_not_committed,
         "cluster-plain",
         {"SkippedOrNonMonotonicPoll", "LostAcknowledgedWrite"},
+        6,
     ),
+    # Found by seeds, and mended.
+    Bug(asks_a_mere_broker_for_its_metadata, "cluster-moves", {"NodeThatFails"}),
+    Bug(takes_answers_of_earlier_epochs, "cluster-plain", {"UnavailableThoughAMajorityLives"}),
 )
