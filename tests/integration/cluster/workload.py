@@ -7,11 +7,14 @@ to every partition of a third topic, some of it to be aborted.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
@@ -25,11 +28,11 @@ ABORTED_EVERY = 5
 GROUP_SESSION_MS = 6000
 HUNG_S = 30.0
 """Whoever takes so long for one transaction is taken for hung."""
-_QUIET = {"log_level": 0, "socket.timeout.ms": 5000}
+QUIET = {"log_level": 0, "socket.timeout.ms": 5000}
 
 
 def create_topics(servers: str, names: Iterable[str] = TOPICS, partitions: int = PARTITIONS) -> None:
-    admin = AdminClient({"bootstrap.servers": servers, **_QUIET})
+    admin = AdminClient({"bootstrap.servers": servers, **QUIET})
     for made in admin.create_topics([NewTopic(name, partitions, 3) for name in names]).values():
         made.result(WAIT_S)
 
@@ -89,7 +92,7 @@ class Writer(Client):
                 "linger.ms": 1,
                 "message.timeout.ms": int(WAIT_S * 1000),
                 "request.timeout.ms": 5000,
-                **_QUIET,
+                **QUIET,
             }
         )
 
@@ -106,7 +109,7 @@ class Writer(Client):
 
     def _delivered(self, error: Any, message: Message) -> None:
         if error is None:
-            self.acknowledged.append(int(_value(message)))
+            self.acknowledged.append(int(value_of(message)))
             self.advanced.append(time.monotonic())
         else:
             self.failure = KafkaException(error)
@@ -132,14 +135,11 @@ class Transactional(Client):
     def __init__(self, servers: str, name: str) -> None:
         super().__init__(servers, name)
         self._producer: Producer | None = None
-        self.begun_at = time.monotonic()
-        """When the transaction under way was."""
         self.fatal: list[str] = []
         """Errors that no application could do anything about but begin anew."""
 
     def work(self) -> None:
         while not self.stopping.is_set():
-            self.begun_at = time.monotonic()
             if self._producer is None:
                 self._producer = self._begun()
             try:
@@ -155,7 +155,7 @@ class Transactional(Client):
                 "transactional.id": self.name,
                 "transaction.timeout.ms": 20_000,
                 "request.timeout.ms": 5000,
-                **_QUIET,
+                **QUIET,
             }
         )
         self._until_done(lambda: producer.init_transactions(WAIT_S))
@@ -254,76 +254,54 @@ class Transactor(Transactional):
             assert len(places) in (0, PARTITIONS), f"transaction {number} of {self.name} is torn: {places}"
 
 
-class Copier(Transactional):
-    """Reads in a group and writes what it reads, with the offsets of the group in the same transaction.
+class CopierProcess:
+    """A copier in a process of its own, which is replaced when it hangs, as an orchestrator would do.
 
     librdkafka may wait forever for a coordinator that was missing in the metadata for a moment, whatever the
-    time-out, when it sends offsets to a transaction. A copier that hangs is replaced by another with its
-    transactional id, as an orchestrator would do, and must not be able to do anything from then on.
+    time-out, and with it the whole interpreter. Its successor has the same transactional id, so that whatever
+    the first one still does must count for nothing.
     """
 
     def __init__(self, servers: str, name: str) -> None:
-        super().__init__(servers, name)
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": servers,
-                "group.id": "copiers",
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "session.timeout.ms": GROUP_SESSION_MS,
-                **_QUIET,
-            }
-        )
-        self._consumer.subscribe([WRITTEN])
+        self.name = name
+        self.replaced = 0
+        self._servers = servers
+        self._process: subprocess.Popen[str] | None = None
+        self._said_at = 0.0
+        self.advanced: list[float] = []
 
-    @property
-    def is_hung(self) -> bool:
-        return self.is_alive() and time.monotonic() - self.begun_at > HUNG_S
+    def start(self) -> None:
+        module = "tests.integration.cluster.copier"
+        self._said_at = time.monotonic()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, self._servers, self.name],
+            cwd=Path(__file__).parents[3],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self._said_at = time.monotonic()
+            if line == "copied\n":
+                self.advanced.append(self._said_at)
+
+    def check_alive(self) -> None:
+        assert self._process is not None
+        status = self._process.poll()
+        assert status is None, f"{self.name} ended with status {status}"
+        if time.monotonic() - self._said_at > HUNG_S:
+            self.replaced += 1
+            self.stop()
+            self.start()
 
     def stop(self) -> None:
-        self.stopping.set()
-        while self.is_alive() and not self.is_hung:
-            self.join(1)
-
-    def one(self, producer: Producer) -> None:
-        messages = [each for each in self._consumer.consume(1000, 0.2) if each.error() is None]
-        if not messages:
-            return
-        producer.begin_transaction()
-        ends: dict[int, int] = {}
-        for message in messages:
-            partition, offset = _place(message)
-            producer.produce(COPIED, _value(message), partition=partition)
-            ends[partition] = offset + 1
-        offsets = [TopicPartition(WRITTEN, partition, end) for partition, end in ends.items()]
-        group = self._consumer.consumer_group_metadata()
-        self._until_done(lambda: producer.send_offsets_to_transaction(offsets, group, WAIT_S))
-        self.commit(producer)
-
-    def was_aborted(self) -> None:
-        """What was read has to be read again."""
-        assigned = self._consumer.assignment()
-        if not assigned:
-            return
-
-        def rewind() -> None:
-            for place in self._consumer.committed(assigned, WAIT_S):
-                self._consumer.seek(TopicPartition(place.topic, place.partition, max(place.offset, 0)))
-
-        try:
-            self._until_done(rewind)
-        except KafkaException:
-            # Taken away meanwhile: whoever has it now reads from what was committed. So does this one,
-            # which forgets what it has.
-            self._consumer.unsubscribe()
-            self._consumer.subscribe([WRITTEN])
-
-    def was_lost(self) -> None:
-        self.was_aborted()
-
-    def close(self) -> None:
-        self._consumer.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
 
 
 class Reader(Client):
@@ -343,7 +321,7 @@ class Reader(Client):
                 "auto.offset.reset": "earliest",
                 "auto.commit.interval.ms": 500,
                 **session,
-                **_QUIET,
+                **QUIET,
             }
         )
 
@@ -352,7 +330,7 @@ class Reader(Client):
         while not self.stopping.is_set():
             for message in self._consumer.consume(500, 0.2):
                 if message.error() is None:
-                    partition, offset = _place(message)
+                    partition, offset = place_of(message)
                     last = self._positions.get(partition, -1)
                     assert offset == last + 1 or last < 0, (
                         f"{self.name} was given offset {offset} of partition {partition} after {last}"
@@ -374,8 +352,7 @@ class Workload:
         self.servers = servers
         self.writers = [Writer(servers, partition) for partition in range(PARTITIONS)]
         self.transactors = [Transactor(servers, f"transactor-{number}") for number in (1, 2)]
-        self.copiers = [Copier(servers, f"copier-{number}") for number in (1, 2)]
-        self.replaced: list[Copier] = []
+        self.copiers = [CopierProcess(servers, f"copier-{number}") for number in (1, 2)]
         self.readers = [
             Reader(servers, f"reader-{protocol}-{number}", protocol)
             for protocol in ("classic", "consumer")
@@ -384,10 +361,10 @@ class Workload:
 
     @property
     def clients(self) -> list[Client]:
-        return [*self.writers, *self.transactors, *self.copiers, *self.readers]
+        return [*self.writers, *self.transactors, *self.readers]
 
     def start(self) -> None:
-        for client in self.clients:
+        for client in (*self.clients, *self.copiers):
             client.start()
 
     def wait_begun(self) -> None:
@@ -409,22 +386,18 @@ class Workload:
                 time.sleep(0.02)
 
     def _idle(self) -> list[str]:
-        return [client.name for client in self.clients if not client.advanced]
+        return [client.name for client in (*self.clients, *self.copiers) if not client.advanced]
 
     def check_alive(self) -> None:
         for client in self.clients:
             client.check_alive()
-        for number, copier in enumerate(self.copiers):
-            if copier.is_hung:
-                copier.stopping.set()
-                self.replaced.append(copier)
-                self.copiers[number] = Copier(self.servers, copier.name)
-                self.copiers[number].start()
+        for copier in self.copiers:
+            copier.check_alive()
 
     def stop(self) -> None:
         for client in self.clients:
             client.stopping.set()
-        for client in self.clients:
+        for client in (*self.clients, *self.copiers):
             client.stop()
 
     def finish(self) -> str:
@@ -468,7 +441,7 @@ class Workload:
                     time.sleep(0.1)
 
     def _wait_copied(self, written: dict[int, list[int]]) -> None:
-        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "copiers", **_QUIET})
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "copiers", **QUIET})
         deadline = time.monotonic() + WAIT_S
         try:
             while True:
@@ -497,14 +470,14 @@ class Workload:
             f"{sum(len(each.committed) for each in self.transactors)} transactions committed, "
             f"{sum(len(each.aborted) for each in self.transactors)} aborted, "
             f"{sum(len(each.undecided) for each in self.transactors)} with an unknown end; "
-            f"copiers replaced because they hung: {len(self.replaced)}"
+            f"copiers replaced because they hung: {sum(each.replaced for each in self.copiers)}"
         )
 
 
 def read_all(servers: str, topic: str, partition: int, *, committed: bool = False) -> list[str]:
     """Values from the beginning to where the end is now."""
     place = TopicPartition(topic, partition)
-    admin = AdminClient({"bootstrap.servers": servers, **_QUIET})
+    admin = AdminClient({"bootstrap.servers": servers, **QUIET})
     end = _end(admin, place)
     consumer = Consumer(
         {
@@ -513,7 +486,7 @@ def read_all(servers: str, topic: str, partition: int, *, committed: bool = Fals
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_committed" if committed else "read_uncommitted",
-            **_QUIET,
+            **QUIET,
         }
     )
     consumer.assign([TopicPartition(topic, partition, 0)])
@@ -525,7 +498,7 @@ def read_all(servers: str, topic: str, partition: int, *, committed: bool = Fals
             assert time.monotonic() < deadline, f"read {topic}-{partition} to {position} of {end}"
             for message in consumer.consume(1000, 0.5):
                 if message.error() is None:
-                    values.append(_value(message).decode())
+                    values.append(value_of(message).decode())
             # Markers at the end are no messages, but the position goes past them.
             position = max(position, consumer.position([place])[0].offset)
     finally:
@@ -537,13 +510,13 @@ def _end(admin: AdminClient, place: TopicPartition) -> int:
     return int(admin.list_offsets({place: OffsetSpec.latest()})[place].result(WAIT_S).offset)
 
 
-def _value(message: Message) -> bytes:
+def value_of(message: Message) -> bytes:
     value = message.value()
     assert isinstance(value, bytes)
     return value
 
 
-def _place(message: Message) -> tuple[int, int]:
+def place_of(message: Message) -> tuple[int, int]:
     partition, offset = message.partition(), message.offset()
     assert partition is not None and offset is not None
     return partition, offset
