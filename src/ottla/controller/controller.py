@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 from functools import partial
@@ -64,6 +65,7 @@ class LocalController:
         self._active: ActiveController | None = None
         self._supervision: Supervision | None = None
         self._is_supervising = asyncio.Event()
+        self._is_cut_off = asyncio.Event()
         self.leader_id: int | None = None
         """Of the quorum, as far as this node knows; it may be this node before its controller is active."""
         self._former_leader_id: int | None = None
@@ -108,10 +110,15 @@ class LocalController:
     def _supervise(self) -> Supervision:
         """Made when another broker is there, or comes. Raises NotController while this node does not lead."""
         if self._supervision is None:
+            from ottla.controller.presence import knocking
             from ottla.controller.supervision import Supervision
 
             self._supervision = Supervision(
-                self.active, self._config, self._runtime.clock, self._former_leader_id
+                self.active,
+                self._config,
+                self._runtime.clock,
+                knocking(self._runtime.net, self._config.inter_broker_listener),
+                self._former_leader_id,
             )
             self._is_supervising.set()
         return self._supervision
@@ -131,7 +138,10 @@ class LocalController:
                     logger.warning(
                         "what is due in the cluster was not written, and is tried again: %s", error
                     )
-            await asyncio.sleep(supervision.check_seconds)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(supervision.check_seconds):
+                    await self._is_cut_off.wait()
+            self._is_cut_off.clear()
 
     @property
     def is_in_touch(self) -> bool:
@@ -198,6 +208,7 @@ class LocalController:
     def cut_off_broker(self, broker_id: int, broker_epoch: int) -> None:
         if self._supervision is not None:
             self._supervision.cut_off(broker_id, broker_epoch)
+            self._is_cut_off.set()
 
     async def unregister_broker(self, broker_id: int) -> None:
         if self._active is not None and self._active.newest.brokers.keys() == {broker_id}:

@@ -76,6 +76,20 @@ class BrokerSessions:
                 now_ms + RECONNECT_MS if at_once else session.heard_ms + self._heartbeat_ms * 3 // 2
             )
 
+    def cut_off_now(self, now_ms: int) -> list[BrokerEpoch]:
+        """Those that were cut off and may come back yet."""
+        return [
+            BrokerEpoch(broker_id, session.epoch)
+            for broker_id, session in self._sessions.items()
+            if session.missed_ms is not None and not self._is_over(session, now_ms)
+        ]
+
+    def gone(self, broker: BrokerEpoch, now_ms: int) -> None:
+        """It does not come back: unless it has been heard of since it was cut off, its session is over."""
+        session = self._sessions.get(broker.broker_id)
+        if session is not None and session.epoch == broker.epoch and session.missed_ms is not None:
+            session.missed_ms = now_ms - 1
+
     def forget(self, broker_id: int) -> None:
         self._sessions.pop(broker_id, None)
         self._shutdown_offsets.pop(broker_id, None)

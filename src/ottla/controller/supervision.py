@@ -15,6 +15,7 @@ from ottla.controller.command import Deciding
 from ottla.controller.configs import effective_config
 from ottla.controller.elections import balance_leaders, elect_unclean_leaders
 from ottla.controller.heartbeats import BrokerHeartbeat, HeartbeatReply, fence_broker, process_heartbeat
+from ottla.controller.presence import IsGone
 from ottla.controller.registration import join_cluster, unregister_broker
 from ottla.controller.sessions import BrokerEpoch, BrokerSessions
 from ottla.metadata.image import MetadataImage
@@ -23,6 +24,8 @@ from ottla.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 UNCLEAN_ELECTION_SECONDS = 300
+CUT_OFF_SECONDS = 0.05
+"""Between two looks at a broker whose connection is gone: a process that dies closes one thing at a time."""
 
 
 class Supervision:
@@ -31,8 +34,10 @@ class Supervision:
         active: ActiveController,
         config: BrokerConfig,
         clock: Clock,
+        is_gone: IsGone,
         former_leader_id: int | None = None,
     ) -> None:
+        self._is_gone = is_gone
         self._active = active
         self._config = config
         self._clock = clock
@@ -51,7 +56,9 @@ class Supervision:
 
     @property
     def check_seconds(self) -> float:
-        """How often `check` is to be called."""
+        """How soon `check` is to be called again."""
+        if self._sessions.cut_off_now(self._now_ms()):
+            return CUT_OFF_SECONDS
         return self._sessions.check_interval_ms / 1000
 
     async def register(self, registration: BrokerRegistration) -> int:
@@ -106,6 +113,7 @@ class Supervision:
 
     async def check(self) -> None:
         """Raises KafkaError where what is due could not be written; it is due again then."""
+        await self._look_for_cut_off()
         for broker in self._sessions.expired(self._active.newest, self._now_ms()):
             await self._fence(broker)
         now = self._clock.monotonic()
@@ -116,6 +124,13 @@ class Supervision:
         if now >= self._unclean_due:
             await self._in_batches(elect_unclean_leaders)
             self._unclean_due = now + UNCLEAN_ELECTION_SECONDS
+
+    async def _look_for_cut_off(self) -> None:
+        """Its process need not be waited for where nobody listens any more in its place."""
+        for broker in self._sessions.cut_off_now(self._now_ms()):
+            known = self._active.newest.brokers.get(broker.broker_id)
+            if known is not None and known.epoch == broker.epoch and await self._is_gone(known):
+                self._sessions.gone(broker, self._now_ms())
 
     async def _fence(self, broker: BrokerEpoch) -> None:
         if self._sessions.is_live(broker, self._now_ms()):

@@ -45,7 +45,9 @@ def with_controller(scenario: Callable[[Node, Connect], Coroutine[Any, Any, None
                 connections.close()
                 return await connections.peer("c1", 9093)
 
+            listening = await world.runtime("b2").net.listen(asyncio.Protocol, "", 9092)
             await scenario(nodes[0], connect)
+            await listening.close()
             connections.close()
 
         async def run() -> None:
@@ -195,6 +197,22 @@ def test_it_is_fenced_when_it_falls_silent_and_the_controllers_own_broker_is_not
     with_controller(scenario)
 
 
+def test_it_is_fenced_at_once_when_nobody_listens_where_it_was() -> None:
+    async def scenario(node: Node, connect: Connect) -> None:
+        peer = await connect()
+        nowhere = {**registration(node, 3), "listeners": registration(node, 2)["listeners"]}
+        nowhere["listeners"][0]["port"] = 9999
+        answer = await peer.ask(ApiKey.BROKER_REGISTRATION, nowhere)
+        await heartbeat(peer, 3, answer.broker_epoch)
+        await asyncio.sleep(1)
+        assert node._broker.metadata.image.brokers[3].active, "heard of, whether it can be reached or not"
+        await connect()
+        await asyncio.sleep(0.1)
+        assert node._broker.metadata.image.brokers[3].fenced
+
+    with_controller(scenario)
+
+
 def test_a_connection_that_is_gone_says_sooner_that_it_died() -> None:
     async def scenario(node: Node, connect: Connect) -> None:
         peer = await connect()
@@ -209,7 +227,9 @@ def test_a_connection_that_is_gone_says_sooner_that_it_died() -> None:
         assert not (await heartbeat(peer, 2, answer.broker_epoch)).is_fenced
         # And not back.
         await connect()
-        await asyncio.sleep(2)
+        await asyncio.sleep(0.9)
+        assert node._broker.metadata.image.brokers[2].active
+        await asyncio.sleep(0.5)
         assert node._broker.metadata.image.brokers[2].fenced
 
     with_controller(scenario)

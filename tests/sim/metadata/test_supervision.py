@@ -179,6 +179,7 @@ def test_a_controller_that_takes_over_hears_of_brokers_anew() -> None:
 
 def test_the_broker_beside_a_controller_that_is_gone_gets_less_time() -> None:
     async def scenario(node: MetadataNode, brokers: Brokers) -> None:
+        await node.world.runtime(HOST).net.listen(asyncio.Protocol, "", ENDPOINT.port)
         await brokers.start(2)
         await brokers.start(3)
         node.controller.on_leadership(Leadership(node.quorum.epoch, 2))
