@@ -35,6 +35,7 @@ from ottla.metadata.features import supported_features
 from ottla.metadata.image import MetadataImage, ResourceType
 from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla.metadata.publisher import MetadataPublisher
+from ottla.metadata.records import NO_LEADER
 from ottla.metadata.records import Endpoint as RegisteredEndpoint
 from ottla.metadata.uuids import random_uuid
 from ottla.raft.driver import RaftDriver
@@ -429,6 +430,7 @@ class Node:
         await logs.open_in_turns(
             lambda topic: resolve_topic(stored_config, stored.config(ResourceType.TOPIC, topic)),
             partial(_topic_id_of, stored, self._config.node_id),
+            partial(_is_led_by_another, stored, self._config.node_id),
         )
 
     def _ways_to_other_brokers(self, metadata: MetadataPublisher) -> OtherBrokers:
@@ -560,3 +562,15 @@ def _topic_id_of(image: MetadataImage, node_id: int, partition: TopicPartition) 
     if topic is None or partition.partition >= len(topic.partitions):
         return None
     return topic.id if node_id in topic.partitions[partition.partition].replicas else None
+
+
+def _is_led_by_another(image: MetadataImage, node_id: int, partition: TopicPartition) -> bool:
+    """And this node may not lead it before it has caught up: what it has, the leader has."""
+    topic = image.topics.get(partition.topic)
+    state = None if topic is None else topic.partition(partition.partition)
+    return (
+        state is not None
+        and state.leader not in (NO_LEADER, node_id)
+        and node_id in state.replicas
+        and node_id not in (*state.isr, *state.eligible_leader_replicas, *state.last_known_elr)
+    )

@@ -59,6 +59,8 @@ OPENING_SAID_SECONDS = 10.0
 
 ConfigOf: TypeAlias = Callable[[str], LogConfig]
 TopicIdOf: TypeAlias = Callable[[TopicPartition], UUID | None]
+IsElsewhere: TypeAlias = Callable[[TopicPartition], bool]
+"""Whether what a log has can be had from another broker, too, so that none of it is kept that is damaged."""
 
 
 class MetadataDirLost(RuntimeError):
@@ -485,19 +487,27 @@ class LogManager:
         """Whether the directory was left in good order."""
         return any(directory.clean for directory in self._dirs if directory.path == path.rstrip("/"))
 
-    def open(self, config_of: ConfigOf, topic_id_of: TopicIdOf = lambda partition: None) -> None:
+    def open(
+        self,
+        config_of: ConfigOf,
+        topic_id_of: TopicIdOf = lambda partition: None,
+        is_elsewhere: IsElsewhere = lambda partition: False,
+    ) -> None:
         """Open what is in the locked directories. `topic_id_of` is asked for logs that do not know theirs.
 
         Blocks, for minutes where much has to be recovered: `open_in_turns` does not.
         """
-        for _ in self._opening(config_of, topic_id_of):
+        for _ in self._opening(config_of, topic_id_of, is_elsewhere):
             pass
 
     async def open_in_turns(
-        self, config_of: ConfigOf, topic_id_of: TopicIdOf = lambda partition: None
+        self,
+        config_of: ConfigOf,
+        topic_id_of: TopicIdOf = lambda partition: None,
+        is_elsewhere: IsElsewhere = lambda partition: False,
     ) -> None:
         """As `open`, in a thread. Nobody may ask for logs before it is done."""
-        steps = self._opening(config_of, topic_id_of)
+        steps = self._opening(config_of, topic_id_of, is_elsewhere)
         clock = self._runtime.clock
         began = clock.monotonic()
         take = asyncio.ensure_future(self._take(steps))
@@ -520,12 +530,14 @@ class LogManager:
         while await finished(self._runtime.offload.run(_some_of, steps, self._runtime.clock)):
             pass
 
-    def _opening(self, config_of: ConfigOf, topic_id_of: TopicIdOf) -> Iterator[None]:
+    def _opening(
+        self, config_of: ConfigOf, topic_id_of: TopicIdOf, is_elsewhere: IsElsewhere
+    ) -> Iterator[None]:
         """A step for each log."""
         started = self._runtime.clock.monotonic()
         self._put_away_what_was_moved()
         for directory in self._dirs:
-            yield from self._open_dir(directory, config_of, topic_id_of)
+            yield from self._open_dir(directory, config_of, topic_id_of, is_elsewhere)
             self._lower_checkpoint(directory)
             self.cleaner.load(directory.path)
         self._resume_moves(config_of)
@@ -534,7 +546,9 @@ class LogManager:
         elapsed_ms = (self._runtime.clock.monotonic() - started) * 1000
         log.info("opened %d logs in %d ms", len(self._logs), elapsed_ms)
 
-    def _open_dir(self, directory: LogDir, config_of: ConfigOf, topic_id_of: TopicIdOf) -> Iterator[None]:
+    def _open_dir(
+        self, directory: LogDir, config_of: ConfigOf, topic_id_of: TopicIdOf, is_elsewhere: IsElsewhere
+    ) -> Iterator[None]:
         path = directory.path
         recovery_points = read_offsets(self._disk, f"{path}/{RECOVERY_POINTS_FILE}")
         start_offsets = read_offsets(self._disk, f"{path}/{START_OFFSETS_FILE}")
@@ -569,6 +583,7 @@ class LogManager:
                     open_segments=self._open_segments,
                     removal=self._removal,
                     on_error=directory.refused,
+                    keep_damage=not is_elsewhere(partition),
                 ),
                 recovery_points.get(partition, 0),
                 start_offsets.get(partition),

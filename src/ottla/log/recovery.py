@@ -82,16 +82,19 @@ def open_log(
     removal: DelayedRemoval | None = None,
     on_error: OnError | None = None,
     refuse_damage: bool = False,
+    keep_damage: bool = True,
 ) -> PartitionLog:
     """Open the log in a directory, or begin one if there is none.
 
     `clean` says that it was closed in good order. `topic_id` is for a new log; an existing one has its own.
     With `refuse_damage`, DamagedLog is raised for what is damaged below the recovery point and hides what
-    follows it, and the log is left as it is.
+    follows it, and the log is left as it is. Without `keep_damage` a log ends before the first damage that is
+    found, also where that was on disk before: for those who can have the rest from elsewhere.
     """
     return _Opening(runtime, directory, partition, config, refuse_damage).open(
         clean=clean,
         recovery_point=recovery_point,
+        keep_damage=keep_damage,
         start_offset=start_offset,
         topic_id=topic_id,
         open_segments=open_segments or OpenSegments(),
@@ -127,6 +130,7 @@ class _Opening:
         *,
         clean: bool,
         recovery_point: int,
+        keep_damage: bool,
         start_offset: int,
         topic_id: UUID | None,
         open_segments: OpenSegments,
@@ -154,6 +158,8 @@ class _Opening:
             if end_offset is None:
                 # All of a log that was closed in good order was on disk.
                 synced_offset = NEVER if clean else recovery_point
+                if not keep_damage:
+                    synced_offset = 0
                 clean = False
                 suspect = min(suspect, len(segments) - 1)
                 scanned_from = segments[suspect].base_offset

@@ -53,7 +53,14 @@ class LogKit:
         self.runtime = Runtime(self.clock, self.disk, AsyncioNetwork(), random.Random(7), InlineOffload())
         self.config = LogConfig(**config)  # type: ignore[arg-type]
 
-    def open(self, *, clean: bool = True, recovery_point: int = 0, start_offset: int = 0) -> PartitionLog:
+    def open(
+        self,
+        *,
+        clean: bool = True,
+        recovery_point: int = 0,
+        start_offset: int = 0,
+        keep_damage: bool = True,
+    ) -> PartitionLog:
         return open_log(
             self.runtime,
             self.directory,
@@ -62,6 +69,7 @@ class LogKit:
             clean=clean,
             recovery_point=recovery_point,
             start_offset=start_offset,
+            keep_damage=keep_damage,
         )
 
     def files(self) -> list[str]:

@@ -92,6 +92,16 @@ def test_rot_below_the_recovery_point_takes_nothing_else_with_it(caplog: pytest.
     assert "20 records scanned, 1 damaged batches kept, 0 bytes truncated" in caplog.text
 
 
+@pytest.mark.parametrize("field", [8, 80], ids=["header", "records"])
+def test_rot_below_the_recovery_point_is_cut_off_where_another_broker_has_the_rest(field: int) -> None:
+    kit = LogKit()
+    fill(kit.open(), 20)
+    kit.flip(FIRST, 7 * SIZE + field)
+    log = kit.open(clean=False, recovery_point=10, keep_damage=False)
+    assert (log.next_offset, log.recovery_point) == (7, 7)
+    assert read_all(log) == [(i, i) for i in range(7)]
+
+
 def test_segments_after_the_cut_are_removed_and_one_line_tells(caplog: pytest.LogCaptureFixture) -> None:
     kit = LogKit(segment_bytes=5 * SIZE)
     fill(kit.open(), 20)
