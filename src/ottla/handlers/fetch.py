@@ -371,7 +371,7 @@ class _Attempt:
         self._waiting = True
         self._scheduled = False
         self._overdue = False
-        self._reply = PendingReply(self._stop, self._answer_as_is)
+        self._reply = PendingReply(self._cancel, self._answer_as_is)
         return self._reply
 
     def _schedule(self) -> None:
@@ -404,12 +404,16 @@ class _Attempt:
         self._stop()
         reply.complete(self.encode(topics))
 
+    def _cancel(self) -> None:
+        self._stop()
+        if not isinstance(self._set, FetchSession):
+            self._set.let_go()
+
     def _stop(self) -> None:
         self._timer.cancel()
         self._waiting = False
         self._set.on_ready = None
         if not isinstance(self._set, FetchSession):
             self._set.unwatch()
-            self._set.let_go()
         # They hold each other, and the reply the records it brings.
         self._reply = _GONE

@@ -3,56 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import io
-from datetime import timedelta
-from typing import Any
 
-from kio.index import load_entity_module, load_response_schema
-from kio.serial import entity_reader, entity_writer
-from kio.static.constants import EntityType
-from tests.unit.replication.wired_replicas import SESSION, Cluster, answer_of, run
+from tests.unit.replication.wired_replicas import Cluster, answer_of, ask, read, row, run
 
-from ottla.handlers.fetch import fetch
 from ottla.handlers.reply import PendingReply
 from ottla.wire.errors import ErrorCode
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-FETCH = 1
-
-
-def ask(cluster: Cluster, broker: int, offset: int, version: int = 12, **options: Any) -> Any:
-    """A consumer's fetch: the answer, or a reply that waits."""
-    module = load_entity_module("fetch", version, EntityType.request)
-    partition = module.FetchPartition(
-        partition=0,
-        fetch_offset=offset,
-        partition_max_bytes=1 << 20,
-        current_leader_epoch=options.get("leader_epoch", -1),
-        **({"last_fetched_epoch": options.get("last_fetched_epoch", -1)} if version >= 12 else {}),
-    )
-    request = module.FetchRequest(
-        replica_id=options.get("replica_id", -1),
-        max_wait=timedelta(milliseconds=options.get("max_wait_ms", 0)),
-        min_bytes=1,
-        max_bytes=1 << 20,
-        topics=(module.FetchTopic(topic="a", partitions=(partition,)),),
-        forgotten_topics_data=(),
-        **({"rack_id": options.get("rack", "")} if version >= 11 else {}),
-    )
-    buffer = io.BytesIO()
-    entity_writer(type(request))(buffer, request)
-    return fetch(cluster.nodes[broker].broker, SESSION, version, memoryview(bytearray(buffer.getvalue())), 0)
-
-
-def row(reply: Any, version: int = 12) -> Any:
-    assert not isinstance(reply, PendingReply)
-    body = b"".join(bytes(part) for part in reply)
-    answer, _ = entity_reader(load_response_schema(FETCH, version))(body, 0)
-    return answer.responses[0].partitions[0]
-
-
-def read(cluster: Cluster, broker: int, offset: int, version: int = 12, **options: Any) -> Any:
-    return row(ask(cluster, broker, offset, version, **options), version)
 
 
 async def replicate(cluster: Cluster, times: int = 3) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.replication.wired_replicas import Cluster, SteadyClock, run
+from tests.unit.replication.wired_replicas import Cluster, SteadyClock, answer_of, ask, read, row, run
 
 from ottla.log.throttle import Throttle
 
@@ -110,3 +110,16 @@ def test_replicas_that_are_not_named_are_not_held_back() -> None:
         assert cluster.nodes[3].partition.log.next_offset == 3
 
     run(scenario, **SENDING, **FETCHING)
+
+
+def test_what_a_follower_without_a_session_waited_for_counts_too() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.topic_settings = {"leader.replication.throttled.replicas": "*"}
+        await cluster.commit(isr=(1, 2), partition_epoch=1)
+        waiting = ask(cluster, 1, 0, replica_id=3, max_wait_ms=60_000)
+        cluster.nodes[1].produce(b"x" * BYTES, acks=1)
+        assert row(await answer_of(waiting)).records
+        cluster.nodes[1].produce(b"x" * BYTES, acks=1)
+        assert not read(cluster, 1, 1, replica_id=3).records
+
+    run(scenario, **SENDING)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
 from immutables import Map
+from kio.index import load_entity_module, load_response_schema
+from kio.serial import entity_reader, entity_writer
+from kio.static.constants import EntityType
 
 from ottla.client import replica_fetch
 from ottla.client.replica_fetch import ReplicaFetched
@@ -44,6 +49,7 @@ T = TypeVar("T")
 TOPIC_ID = UUID(int=7)
 SESSION = Session("PLAINTEXT", "127.0.0.1", 40_000)
 VERSION = 17
+FETCH = 1
 
 
 class InlineOffload:
@@ -219,6 +225,41 @@ def run(scenario: Callable[[Cluster], Awaitable[None]], **settings: str) -> None
             assert node.failures == []
 
     asyncio.run(main())
+
+
+def ask(cluster: Cluster, broker: int, offset: int, version: int = 12, **options: Any) -> Any:
+    """A consumer's fetch: the answer, or a reply that waits."""
+    module = load_entity_module("fetch", version, EntityType.request)
+    partition = module.FetchPartition(
+        partition=0,
+        fetch_offset=offset,
+        partition_max_bytes=1 << 20,
+        current_leader_epoch=options.get("leader_epoch", -1),
+        **({"last_fetched_epoch": options.get("last_fetched_epoch", -1)} if version >= 12 else {}),
+    )
+    request = module.FetchRequest(
+        replica_id=options.get("replica_id", -1),
+        max_wait=timedelta(milliseconds=options.get("max_wait_ms", 0)),
+        min_bytes=1,
+        max_bytes=1 << 20,
+        topics=(module.FetchTopic(topic="a", partitions=(partition,)),),
+        forgotten_topics_data=(),
+        **({"rack_id": options.get("rack", "")} if version >= 11 else {}),
+    )
+    buffer = io.BytesIO()
+    entity_writer(type(request))(buffer, request)
+    return fetch(cluster.nodes[broker].broker, SESSION, version, memoryview(bytearray(buffer.getvalue())), 0)
+
+
+def row(reply: Any, version: int = 12) -> Any:
+    assert not isinstance(reply, PendingReply)
+    body = b"".join(bytes(part) for part in reply)
+    answer, _ = entity_reader(load_response_schema(FETCH, version))(body, 0)
+    return answer.responses[0].partitions[0]
+
+
+def read(cluster: Cluster, broker: int, offset: int, version: int = 12, **options: Any) -> Any:
+    return row(ask(cluster, broker, offset, version, **options), version)
 
 
 def code_of(results: Any) -> ErrorCode:
