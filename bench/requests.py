@@ -128,7 +128,7 @@ class Client:
             raise ConnectionError("the broker does not read from the connection")
         size, at = len(frames), 0
         while at < size:
-            target = cast(memoryview, self.connection.get_buffer(-1))
+            target: Any = self.connection.get_buffer(-1)
             part = frames[at : at + len(target)] if at or size > len(target) else frames
             target[: len(part)] = part
             self.connection.buffer_updated(len(part))

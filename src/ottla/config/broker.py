@@ -45,7 +45,15 @@ class UnusedSetting(NamedTuple):
 class BrokerConfig:
     """Typed, parsed access to every broker key."""
 
-    __slots__ = ("_layers", "_topic_values", "_values", "unknown_keys", "unused", "walking_listeners")
+    __slots__ = (
+        "_layers",
+        "_topic_values",
+        "_values",
+        "fetch_bytes_max",
+        "unknown_keys",
+        "unused",
+        "walking_listeners",
+    )
 
     def __init__(
         self, static: _Layer, cluster_default: _Layer, broker: _Layer, unused: tuple[UnusedSetting, ...] = ()
@@ -63,6 +71,8 @@ class BrokerConfig:
             endpoint.listener: self._of_listener(endpoint.listener, RECORDS_VALIDATE)
             for endpoint in self.broker_listeners
         }
+        self.fetch_bytes_max = self.integer("fetch.max.bytes")
+        """At hand, because every fetch looks at it."""
         self.walking_listeners = frozenset(name for name, how in validated.items() if how == "records")
         """Those where every record that comes in is looked at."""
         of_listeners = {_listener_key(name, RECORDS_VALIDATE) for name in validated}

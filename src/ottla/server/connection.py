@@ -137,7 +137,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # Requests
 
-    def _process(self) -> None:
+    def _process(self) -> None:  # noqa: PLR0912 - a call per branch would cost what this path may not
         """Handle every whole frame there is, unless the client has to wait."""
         reader = self._reader
         out = self._out
@@ -177,7 +177,12 @@ class Connection(asyncio.BufferedProtocol):
                 else:
                     reply = cast(PendingReply, body)
                     reply.bind(correlation_id, flexible, self._reply_ready)
-                    self._wait_for(reply)
+                    pending.append(reply)
+                    if reply.is_alone:
+                        self._running = reply
+                        self._block()
+                    elif len(pending) >= PENDING_REPLIES_MAX:
+                        self._block()
             if out:
                 self._flush()
             needed = reader.make_room()
@@ -190,14 +195,6 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
         finally:
             self._processing = False
-
-    def _wait_for(self, reply: PendingReply) -> None:
-        self._pending.append(reply)
-        if reply.is_alone:
-            self._running = reply
-            self._block()
-        else:
-            self._block_if_too_much_is_pending()
 
     def _make_room(self, needed: int) -> None:
         """For the rest of a frame that has not come whole; if there is none, the client waits."""

@@ -13,8 +13,8 @@ _I16 = struct.Struct(">h")
 def read_nullable_string(frame: memoryview, at: int) -> tuple[str | None, int]:
     length = _I16.unpack_from(frame, at)[0]
     at += 2
-    if length < 0:
-        return None, at
+    if length <= 0:
+        return ("" if length == 0 else None), at
     end = at + length
     if end > len(frame):
         raise MalformedFrame(f"a string of {length} bytes does not fit into the request")
@@ -23,8 +23,8 @@ def read_nullable_string(frame: memoryview, at: int) -> tuple[str | None, int]:
 
 def read_compact_string(frame: memoryview, at: int) -> tuple[str | None, int]:
     length, at = read_uvarint(frame, at)
-    if length == 0:
-        return None, at
+    if length <= 1:
+        return ("" if length else None), at
     end = at + length - 1
     if end > len(frame):
         raise MalformedFrame(f"a string of {length - 1} bytes does not fit into the request")
