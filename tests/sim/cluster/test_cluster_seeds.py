@@ -16,7 +16,7 @@ from ottla.sim.checkers import InvariantViolation
 from ottla.sim.cluster.mixes import CLUSTER_MIXES
 from ottla.sim.workloads import simulate
 
-SEEDS = int(os.environ.get("SEEDS", "4"))
+SEEDS = int(os.environ.get("SEEDS", "3"))
 SEEDS_UNTIL_FOUND_MAX = 15
 
 # Each showed something once, and must not again.
