@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from bench import kafka_peer
 from bench.maven import PeerUnavailable
-from tests.integration.cluster.faults import run_faults
+from tests.integration.cluster.faults import keeping_logs, run_faults
 from tests.integration.cluster.workload import TOPICS, create_topics
 from tests.soak import java_writer
 from tests.soak.java_writer import JavaWriter
@@ -37,8 +37,5 @@ def test_a_hundred_faults(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
         except PeerUnavailable as reason:
             say(f"without a Java producer: {reason}")
             java = None
-        try:
+        with keeping_logs(cluster, tmp_path):
             run_faults(cluster, FAULTS, f"faults/{SEED}", java, say)
-        finally:
-            for broker in cluster.brokers.values():
-                (tmp_path / f"broker-{broker.id}.log").write_text(broker.log)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from tests.integration.cluster.faults import Gaps, wait_in_sync
+from tests.integration.cluster.faults import Gaps, keeping_logs, wait_in_sync
 from tests.integration.cluster.operations import wait_same_bytes
 from tests.integration.cluster.workload import (
     PARTITIONS,
@@ -151,6 +151,7 @@ def test_partitions(hosts: Hosts, tmp_path: Path, capfd: pytest.CaptureFixture[s
 
     with ExitStack() as stack:
         cluster = stack.enter_context(HostedCluster(hosts, tmp_path))
+        stack.enter_context(keeping_logs(cluster, tmp_path))
         servers = cluster.bootstrap_servers
         create_topics(servers, [*TOPICS, PROBED])
         workload = Workload(servers)

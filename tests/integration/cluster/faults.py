@@ -6,7 +6,9 @@ import random
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol
 
 from confluent_kafka.admin import AdminClient
@@ -110,6 +112,16 @@ def _lagging(admin: AdminClient) -> list[str]:
         for number, partition in topic.partitions.items()
         if len(partition.isrs) < len(partition.replicas)
     ]
+
+
+@contextmanager
+def keeping_logs(cluster: BrokerCluster, directory: Path) -> Iterator[None]:
+    """What the brokers said is there afterwards, to find out what went wrong."""
+    try:
+        yield
+    finally:
+        for broker in cluster.brokers.values():
+            (directory / f"broker-{broker.id}.log").write_text(broker.log)
 
 
 class Besides(Protocol):

@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
-from tests.integration.cluster.faults import Gaps, wait_in_sync
+from tests.integration.cluster.faults import Gaps, keeping_logs, wait_in_sync
 from tests.integration.cluster.workload import (
     TOPICS,
     WAIT_S,
@@ -207,6 +207,7 @@ def _servers(cluster: BrokerCluster) -> str:
 def run_operations(directory: Path, partitions: int, say: Callable[[str], None] = print) -> None:
     """AssertionError for what a client must not notice."""
     with BrokerCluster(data_dir=str(directory / "data"), relayed=False) as cluster, ExitStack() as stack:
+        stack.enter_context(keeping_logs(cluster, directory))
         servers = cluster.bootstrap_servers
         create_topics(servers)
         create_topics(servers, [SPREAD], partitions)
