@@ -90,7 +90,6 @@ class KafkaPythonConsumer:
         from kafka import KafkaConsumer
 
         self._consumer = KafkaConsumer(
-            *topics,
             bootstrap_servers=bootstrap_servers,
             group_id=group,
             auto_offset_reset="earliest",
@@ -100,6 +99,10 @@ class KafkaPythonConsumer:
             heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
             max_poll_interval_ms=REBALANCE_TIMEOUT_MS,
         )
+        # If it joins before it knows the partitions, it may lead a group in which nobody ever gets one.
+        for topic in topics:
+            self._consumer.partitions_for_topic(topic)
+        self._consumer.subscribe(topics)
 
     def poll(self) -> list[At]:
         polled = self._consumer.poll(timeout_ms=POLL_TIMEOUT_MS, max_records=BATCH_RECORDS_MAX)
