@@ -16,6 +16,7 @@ from ottla.testing import broker
 GUIDES = Path(__file__).parents[2] / "docs/guides"
 
 
+@pytest.mark.timeout(300)
 def test_the_testing_guide_does_what_it_says(tmp_path: Path) -> None:
     blocks = re.findall(
         r"^```python\n(.*?)^```$", (GUIDES / "testing.md").read_text(), re.DOTALL | re.MULTILINE
@@ -29,7 +30,7 @@ def test_the_testing_guide_does_what_it_says(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
     )
     assert run.returncode == 0, run.stdout
     assert "6 passed" in run.stdout

@@ -70,6 +70,7 @@ class ControllerChannel:
     async def forward(self, request: bytes, principal: str, host: str, flexible: bool) -> memoryview:
         """The body of the answer to a client's request, given with its header.
 
+        It is asked again where no answer came, as in Apache Kafka, so that it may be carried out twice.
         `flexible` says what the answer's header is. Raises NotController as `ask` does, and
         UnsupportedVersion if the controller does not take such requests.
         """
