@@ -44,7 +44,7 @@ class KafkaNode(ClusterBroker):
     def __init__(
         self, node: LocalNode, distribution: KafkaDistribution, heap: tuple[str, ...] = SERVER_HEAP
     ) -> None:
-        super().__init__(node, "info")
+        super().__init__(node, "info", {}, None)
         self._argv = distribution.argv(
             "kafka.Kafka", node.properties_file, heap=heap, log4j="server.properties"
         )
@@ -90,6 +90,7 @@ class NodeCluster(BrokerCluster):
     ) -> None:
         self._own_dir = tempfile.mkdtemp(prefix="cluster-")
         self.data_dir = self._own_dir
+        self._links = None
         ports = free_ports(HOST, 2 * nodes)
         self.nodes = local_nodes(self.data_dir, ports[:nodes], ports[nodes:])
         self.voters = [node for node in self.nodes if voters is None or node.id in voters]
@@ -108,16 +109,16 @@ class NodeCluster(BrokerCluster):
 
     def _place(self, node: LocalNode, *, is_kafka: bool) -> ClusterBroker:
         properties = local_properties(node, self.nodes, RACK, self._settings)
-        properties["controller.quorum.voters"] = ",".join(
-            f"{voter.id}@{HOST}:{voter.controller_port}" for voter in self.voters
-        )
+        properties["controller.quorum.voters"] = ",".join(voter.voter for voter in self.voters)
         if node not in self.voters:
             properties["process.roles"] = "broker"
             properties["listeners"] = f"PLAINTEXT://{node.address}"
         if is_kafka:
             properties = {**FOR_KAFKA, **properties}
         Path(node.properties_file).write_text(properties_text(properties, f"node {node.id}"))
-        return KafkaNode(node, self._distribution, self._heap) if is_kafka else ClusterBroker(node, "info")
+        if is_kafka:
+            return KafkaNode(node, self._distribution, self._heap)
+        return ClusterBroker(node, "info", {}, None)
 
     def is_kafka(self, node_id: int) -> bool:
         return isinstance(self.brokers[node_id], KafkaNode)
