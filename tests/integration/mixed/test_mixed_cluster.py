@@ -9,6 +9,7 @@ from bench.clusters import NodeCluster
 from bench.kafka_peer import KafkaDistribution
 from confluent_kafka import Consumer, Producer, TopicPartition
 from mixed_cluster import QUIET, WAIT_S, create, key_on, mixed_cluster, produce, read, wait_same_bytes
+from tests.integration.tools.kafka_cluster import CLASSES
 
 from ottla.client.cluster import GROUP, TRANSACTION
 
@@ -108,4 +109,28 @@ def test_transactions_are_coordinated_by_either(cluster: NodeCluster, node_id: i
         source.close()
     wanted = [f"commit-{group_node}" for group_node in NODES]
     assert read(servers, topic, 9) == [wanted, wanted, wanted]
+    wait_same_bytes(cluster, topic)
+
+
+@pytest.mark.parametrize("is_kafka", [True, False], ids=["by-kafka", "by-ottla"])
+def test_leaders_of_either_ask_the_coordinator_of_a_java_producer(
+    cluster: NodeCluster, distribution: KafkaDistribution, is_kafka: bool
+) -> None:
+    """It leaves it to the leaders to add partitions to its transactions (KIP-890)."""
+    servers = cluster.bootstrap_servers
+    topic = f"java-{is_kafka}"
+    create(servers, topic)
+    node_id = next(each for each in NODES if cluster.is_kafka(each) is is_kafka)
+    done = distribution.run_tool(
+        CLASSES["producer-perf-test"],
+        *("--bootstrap-server", servers, "--topic", topic, "--record-size", "10"),
+        *("--num-records", "600", "--throughput", "2000", "--transaction-duration-ms", "50"),
+        *("--transactional-id", key_on(cluster, TRANSACTION, node_id, "java")),
+        *("--command-property", "partitioner.class=org.apache.kafka.clients.producer.RoundRobinPartitioner"),
+        timeout_s=WAIT_S,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = read(servers, topic, 600)
+    assert sum(map(len, found)) == 600
+    assert all(found), "each of them was written to"
     wait_same_bytes(cluster, topic)
