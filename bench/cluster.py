@@ -67,8 +67,8 @@ class Plan:
     shutdown_partitions: int
 
 
-FULL = Plan(3, {1000: 1_500_000_000, 100: 400_000_000}, 500_000, 3, 10, 3, 100)
-QUICK = Plan(1, {1000: 300_000_000, 100: 80_000_000}, 100_000, 2, 3, 1, 30)
+FULL = Plan(3, {1000: 1_500_000_000, 100: 400_000_000}, 500_000, 3, 10, 3, 300)
+QUICK = Plan(1, {1000: 300_000_000, 100: 80_000_000}, 100_000, 2, 3, 1, 150)
 
 
 class Measuring:
@@ -87,8 +87,10 @@ class Measuring:
             yield samples
         except Exception as error:
             missing = [figure for figure in figures if figure not in samples]
-            self._results.miss(self._kind, missing, f"{', '.join(missing)}: {error!r}")
+            # What a node said before it failed may be long.
             print(f"{self._kind}: {', '.join(missing)} failed: {error!r}", file=sys.stderr, flush=True)
+            reason = next(iter(str(error).splitlines()), "")
+            self._results.miss(self._kind, missing, f"{', '.join(missing)}: {type(error).__name__}: {reason}")
         self._results.add(self._kind, samples)
 
 
