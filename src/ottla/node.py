@@ -122,7 +122,9 @@ class Node:
         quorum = RaftDriver(
             runtime,
             metadata_log,
-            settings=QuorumSettings.from_config(config, examined.of(config.metadata_log_dir)),
+            settings=QuorumSettings.from_config(
+                config, examined.of(config.metadata_log_dir), runtime.net.host_name
+            ),
             policy=SnapshotPolicy.from_config(config),
             publisher=metadata,
             on_failure=self._fail,
@@ -131,7 +133,7 @@ class Node:
         metadata.loaded()
         local = LocalController(runtime, config, quorum, metadata)
         broker = self._make_broker(logs, quorum, metadata, local)
-        if self._is_in_cluster:
+        if not quorum.is_alone:
             examined.check_formatted()
         if self._can_be_joined:
             await self._serve_controllers(broker, local)
@@ -155,7 +157,7 @@ class Node:
         server = self._server = Server(runtime, config, broker, self._requests)
         self._stack.push_async_callback(self._requests.close)
         self._stack.push_async_callback(self._drain, server)
-        if self._is_broker and self._is_in_cluster:
+        if self._is_broker and not quorum.is_alone:
             # What is on disk here may be old: which partitions this broker has, its cluster knows.
             registration = registration._replace(endpoints=await self._bind(server))
             self._life = await self._join_cluster(registration, directories)
@@ -269,16 +271,13 @@ class Node:
         return "controller" in self._config.strings("process.roles")
 
     @property
-    def _is_in_cluster(self) -> bool:
-        """There are other nodes in the quorum, or this one is not in it."""
-        return not QuorumSettings.from_config(self._config).is_sole
-
-    @property
     def _can_be_joined(self) -> bool:
         """Other brokers can be told where this controller is; otherwise it is alone for good."""
         config = self._config
         return self._is_controller and bool(
-            config.quorum_voters or config.strings("controller.quorum.bootstrap.servers")
+            config.quorum_voters
+            or config.strings("controller.quorum.bootstrap.servers")
+            or not self._broker.quorum.is_alone
         )
 
     def _ways_to_controller(
@@ -286,7 +285,7 @@ class Node:
     ) -> tuple[Controller, ControllerChannel | None]:
         """What this broker asks the controller by, and what hands on the requests of its clients."""
         config = self._config
-        if not self._is_in_cluster:
+        if quorum.is_alone:
             return local, None
         # Late, because a node that has nobody to ask need not load what asks.
         from ottla.membership.channel import ControllerChannel

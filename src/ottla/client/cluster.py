@@ -124,6 +124,9 @@ class ClusterClient:
         broker = await self._broker(node_id)
         return await self._connections.peer(broker.host, broker.port)
 
+    async def node_at(self, host: str, port: int) -> Peer:
+        return await self._connections.peer(host, port)
+
     async def any_node(self) -> Peer:
         known = [(broker.host, broker.port) for broker in self._cluster.brokers.values()]
         return await self._connections.any_peer(list(dict.fromkeys((*known, *self._bootstrap))))

@@ -191,6 +191,16 @@ class BrokerConfig:
         return tuple(endpoint for endpoint in everywhere if endpoint not in clients)
 
     @property
+    def advertised_controller_listeners(self) -> tuple[Endpoint, ...]:
+        """Where other nodes are told to reach it."""
+        told = parse_endpoints(
+            "advertised.listeners",
+            self.strings("advertised.listeners") if self._values["advertised.listeners"] else (),
+        )
+        by_name = {endpoint.listener: endpoint for endpoint in told}
+        return tuple(by_name.get(endpoint.listener, endpoint) for endpoint in self.controller_listeners)
+
+    @property
     def quorum_voters(self) -> Mapping[int, Address]:
         """Members of the controller quorum by id; empty where this node is the only one."""
         return parse_voters(self.strings("controller.quorum.voters"))

@@ -92,6 +92,13 @@ CLUSTER_KEYS = (
         importance="high",
     ),
     ConfigKey(
+        "controller.quorum.auto.join.enable",
+        ConfigType.BOOLEAN,
+        False,
+        "Whether a controller that is not among the voters of its quorum asks to become one by itself.",
+        importance="low",
+    ),
+    ConfigKey(
         "controller.quorum.election.timeout.ms",
         ConfigType.INT,
         1000,

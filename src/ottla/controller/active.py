@@ -50,7 +50,7 @@ class ActiveController:
 
             missing.append(AbortTransactionRecord(reason="Controller failover"))
         if METADATA_VERSION not in self.newest.features:
-            missing += new_cluster_records()
+            missing += self._quorum.initial_records or new_cluster_records()
         return missing
 
     def begin(self) -> None:

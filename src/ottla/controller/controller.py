@@ -33,6 +33,7 @@ from ottla.controller.topics import (
     create_topics,
     delete_topics,
 )
+from ottla.metadata.features import KRAFT_VERSION
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.raft.driver import Leadership, RaftDriver
@@ -75,7 +76,7 @@ class LocalController:
     def _registers_first(self) -> bool:
         """Alone in its cluster, this node is the first to ask for anything: for its own registration."""
         is_broker = "broker" in self._config.strings("process.roles")
-        return is_broker and len(self._config.quorum_voters) <= 1
+        return is_broker and self._quorum.is_alone
 
     def on_leadership(self, leadership: Leadership) -> None:
         if self._active is not None:
@@ -270,5 +271,15 @@ class LocalController:
     async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
         active = self.active
         isr_min = self._config.integer("min.insync.replicas")
-        result = update_features(active.newest, updates, self._config.node_id, isr_min=isr_min)
+        result = update_features(
+            active.newest,
+            updates,
+            self._config.node_id,
+            isr_min=isr_min,
+            kraft_version=self._quorum.kraft_version,
+        )
+        for update in updates:
+            if update.name == KRAFT_VERSION:
+                # The quorum keeps it in records of its own.
+                await self._quorum.upgrade(update.level, validate_only=validate_only)
         await active.write(result, validate_only=validate_only)

@@ -11,6 +11,7 @@ from ottla.controller.configs import ISR_MIN
 from ottla.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     FEATURES,
+    KRAFT_VERSION,
     METADATA_CHANGES,
     METADATA_VERSION,
 )
@@ -35,15 +36,23 @@ class FeatureUpdate(NamedTuple):
 
 
 def update_features(
-    image: MetadataImage, updates: Sequence[FeatureUpdate], node_id: int, *, isr_min: int = 1
+    image: MetadataImage,
+    updates: Sequence[FeatureUpdate],
+    node_id: int,
+    *,
+    isr_min: int = 1,
+    kraft_version: int = 0,
 ) -> Result[None]:
     """All of the updates or, with InvalidUpdateVersion, none.
 
-    `isr_min` is the configured min.insync.replicas.
+    `isr_min` is the configured min.insync.replicas. Of `kraft_version` no record comes: it is the quorum's.
     """
+    current = {**image.features, KRAFT_VERSION: kraft_version}
     records: list[MetadataRecord] = []
     for update in updates:
-        _check(image, update, node_id)
+        _check(image, update, current.get(update.name, 0), node_id)
+        if update.name == KRAFT_VERSION:
+            continue
         records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
         if update.name == ELIGIBLE_LEADER_REPLICAS_VERSION and update.level > 0:
             records += _one_isr_min(image, isr_min)
@@ -65,8 +74,7 @@ def _one_isr_min(image: MetadataImage, isr_min: int) -> list[MetadataRecord]:
     return records
 
 
-def _check(image: MetadataImage, update: FeatureUpdate, node_id: int) -> None:
-    current = image.features.get(update.name, 0)
+def _check(image: MetadataImage, update: FeatureUpdate, current: int, node_id: int) -> None:
     if update.upgrade_type not in UpgradeType.__members__.values():
         raise _invalid(update, "The controller does not support the given upgrade type.")
     if update.level < 0:
@@ -87,6 +95,8 @@ def _check(image: MetadataImage, update: FeatureUpdate, node_id: int) -> None:
         )
     if update.level > current and update.upgrade_type != UpgradeType.UPGRADE:
         raise _invalid(update, "Can't downgrade to a newer version.")
+    if update.level < current and update.name == KRAFT_VERSION:
+        raise _invalid(update, "Can't downgrade the version of this feature.")
     if update.name == METADATA_VERSION and any(update.level < level <= current for level in METADATA_CHANGES):
         reason = "Refusing to perform the requested downgrade because it might delete metadata information."
         if update.upgrade_type == UpgradeType.UNSAFE_DOWNGRADE:

@@ -26,7 +26,7 @@ from kio.static.primitive import i16, i32Timedelta, i64
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import CONTROLLER_REGISTRY, REGISTRY, handles
 from ottla.handlers.throttle import NOT_THROTTLED
-from ottla.metadata.features import FEATURES
+from ottla.metadata.features import FEATURES, KRAFT_VERSION
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import codec
@@ -42,6 +42,7 @@ def api_versions(broker: Broker, context: RequestContext, request: ApiVersionsRe
             return _failure(ErrorCode.invalid_request, (), context.session.throttle_time)
         context.session.identify_software(name, version)
     image = broker.metadata.image
+    finalized = {**image.features, KRAFT_VERSION: broker.quorum.kraft_version}
     return ApiVersionsResponse(
         error_code=ErrorCode.none,
         api_keys=_advertised(context.session.apis is CONTROLLER_REGISTRY),
@@ -56,7 +57,7 @@ def api_versions(broker: Broker, context: RequestContext, request: ApiVersionsRe
         finalized_features_epoch=i64(image.offset),
         finalized_features=tuple(
             FinalizedFeatureKey(name=name, max_version_level=i16(level), min_version_level=i16(level))
-            for name, level in sorted(image.features.items())
+            for name, level in sorted(finalized.items())
             if level > 0
         ),
     )

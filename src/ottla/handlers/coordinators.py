@@ -150,8 +150,8 @@ async def _create(broker: Broker, wanted: NewTopic) -> None:
 
 def _is_alone(broker: Broker) -> bool:
     """Nobody else votes, and no other broker has ever come."""
-    voters = broker.config.quorum_voters.keys() - {broker.node_id}
-    return not voters and not broker.metadata.image.brokers.keys() - {broker.node_id}
+    voters = broker.quorum.voter_set.ids
+    return set(voters) <= {broker.node_id} and not broker.metadata.image.brokers.keys() - {broker.node_id}
 
 
 def _for_one(wanted: NewTopic) -> NewTopic:

@@ -115,6 +115,8 @@ REGISTRY: dict[int, Api] = {
         Api(ApiKey.PUSH_TELEMETRY, 0, 0, "telemetry"),
         Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, "configs", looks_up=True),
         Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "topic_partitions", looks_up=True),
+        Api(ApiKey.ADD_RAFT_VOTER, 0, 1, "voters", is_forwarded=True),
+        Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, "voters", is_forwarded=True),
     )
 }
 
@@ -136,6 +138,8 @@ _ON_BOTH = (
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
     ApiKey.UNREGISTER_BROKER,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
 )
 
 CONTROLLER_REGISTRY: dict[int, Api] = {
@@ -155,6 +159,7 @@ CONTROLLER_REGISTRY: dict[int, Api] = {
             Api(ApiKey.BEGIN_QUORUM_EPOCH, 0, 1, "raft"),
             Api(ApiKey.END_QUORUM_EPOCH, 0, 1, "raft"),
             Api(ApiKey.FETCH_SNAPSHOT, 0, 1, "raft"),
+            Api(ApiKey.UPDATE_RAFT_VOTER, 0, 0, "voters"),
         )
     },
 }

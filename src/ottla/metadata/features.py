@@ -11,6 +11,7 @@ from typing import NamedTuple
 from ottla.metadata.records import FeatureLevelRecord, MetadataRecordError, SupportedFeature
 
 METADATA_VERSION = "metadata.version"
+KRAFT_VERSION = "kraft.version"
 GROUP_VERSION = "group.version"
 TRANSACTION_VERSION = "transaction.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
@@ -34,13 +35,14 @@ FEATURES = (
     Feature(TRANSACTION_VERSION, level_min=0, level_max=2, level_new=2),
     # 1 remembers who left an ISR that became too small, as they may lead when all others are gone (KIP-966).
     Feature(ELIGIBLE_LEADER_REPLICAS_VERSION, level_min=0, level_max=1, level_new=0),
+    # 1 has the quorum's voters in its log, where they can be changed (KIP-853). Its level is there, too,
+    # and not among the records of features.
+    Feature(KRAFT_VERSION, level_min=0, level_max=1, level_new=0),
 )
 
-# Of Apache Kafka's own, which has the last two on from the start: a broker that could not bear them could not
-# join. What they turn on is asked for by APIs that Ottla does not advertise, so that who wants it finds out.
-# The first is followed with the log of the quorum.
+# Of Apache Kafka's own, which has them on from the start: a broker that could not bear them could not join.
+# What they turn on is asked for by APIs that Ottla does not advertise, so that who wants it finds out.
 _BORNE = (
-    SupportedFeature(name="kraft.version", min_supported_version=0, max_supported_version=1),
     SupportedFeature(name="share.version", min_supported_version=0, max_supported_version=1),
     SupportedFeature(name="streams.version", min_supported_version=0, max_supported_version=1),
 )

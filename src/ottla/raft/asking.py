@@ -9,6 +9,7 @@ from ottla.client.peer import Peer
 from ottla.metadata.snapshot import SnapshotId
 from ottla.metadata.uuids import METADATA_TOPIC_ID
 from ottla.raft.messages import (
+    AddVoterRequest,
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
     FetchRequest,
@@ -17,8 +18,12 @@ from ottla.raft.messages import (
     FetchSnapshotResponse,
     Position,
     QuorumEpochResponse,
+    RemoveVoterRequest,
     Request,
     Response,
+    UpdateVoterRequest,
+    UpgradeRequest,
+    VoterChangeResponse,
     VoteRequest,
     VoteResponse,
 )
@@ -57,6 +62,18 @@ async def ask(peer: Peer, request: Request, settings: QuorumSettings, learn: Lea
         case FetchSnapshotRequest():
             values = _fetch_snapshot(request, settings)
             return _fetched_snapshot(await peer.ask(ApiKey.FETCH_SNAPSHOT, values), learn)
+        case UpdateVoterRequest():
+            answer = await peer.ask(ApiKey.UPDATE_RAFT_VOTER, _update_voter(request, settings))
+            leader = answer.current_leader
+            return VoterChangeResponse(answer.error_code, leader.leader_epoch, _somebody(leader.leader_id))
+        case AddVoterRequest():
+            answer = await peer.ask(ApiKey.ADD_RAFT_VOTER, _add_voter(request, settings))
+            return VoterChangeResponse(answer.error_code, 0, None, answer.error_message)
+        case RemoveVoterRequest():
+            answer = await peer.ask(ApiKey.REMOVE_RAFT_VOTER, _remove_voter(request, settings))
+            return VoterChangeResponse(answer.error_code, 0, None, answer.error_message)
+        case UpgradeRequest():
+            raise TypeError("only an administrator asks for that")
         case _:
             assert_never(request)
 
@@ -155,6 +172,41 @@ def _fetch_snapshot(request: FetchSnapshotRequest, settings: QuorumSettings) -> 
         "replica_id": request.replica.id,
         "max_bytes": SNAPSHOT_PART_BYTES_MAX,
         "topics": [{"name": METADATA_TOPIC, "partitions": [partition]}],
+    }
+
+
+def _update_voter(request: UpdateVoterRequest, settings: QuorumSettings) -> dict[str, Any]:
+    key, versions = request.voter.key, request.voter.kraft_versions
+    return {
+        "cluster_id": settings.cluster_id,
+        "current_leader_epoch": request.epoch,
+        "voter_id": key.id,
+        "voter_directory_id": key.directory_id,
+        "listeners": _endpoints(settings),
+        "k_raft_version_feature": {
+            "min_supported_version": versions.min,
+            "max_supported_version": versions.max,
+        },
+    }
+
+
+def _add_voter(request: AddVoterRequest, settings: QuorumSettings) -> dict[str, Any]:
+    key = request.voter.key
+    return {
+        "cluster_id": settings.cluster_id,
+        "timeout": settings.timeouts.request,
+        "voter_id": key.id,
+        "voter_directory_id": key.directory_id,
+        "listeners": _endpoints(settings),
+        "ack_when_committed": False,
+    }
+
+
+def _remove_voter(request: RemoveVoterRequest, settings: QuorumSettings) -> dict[str, Any]:
+    return {
+        "cluster_id": settings.cluster_id,
+        "voter_id": request.voter.id,
+        "voter_directory_id": request.voter.directory_id,
     }
 
 

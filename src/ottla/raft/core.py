@@ -15,6 +15,7 @@ from ottla.raft.events import (
     Answered,
     AppendFetched,
     AppendLeaderChange,
+    AppendQuorumChange,
     Commit,
     Effect,
     Election,
@@ -22,6 +23,7 @@ from ottla.raft.events import (
     InstallSnapshot,
     LeaderChanged,
     PersistElection,
+    QuorumChange,
     Reply,
     Requested,
     Resign,
@@ -39,6 +41,7 @@ from ottla.raft.events import (
 from ottla.raft.in_flight import InFlight
 from ottla.raft.log_view import BOOTSTRAP_SNAPSHOT, LogView, compare, log_end, truncation
 from ottla.raft.messages import (
+    AddVoterRequest,
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
     FetchRequest,
@@ -47,15 +50,30 @@ from ottla.raft.messages import (
     FetchSnapshotResponse,
     Position,
     QuorumEpochResponse,
+    RemoveVoterRequest,
     Request,
     Response,
+    UpdateVoterRequest,
+    UpgradeRequest,
+    VoterChange,
+    VoterChangeResponse,
     VoteRequest,
     VoteResponse,
 )
 from ottla.raft.progress import Followers
 from ottla.raft.roles import Role, transition
 from ottla.raft.states import Ballot, Candidate, Follower, Leader, Prospective, Resigned, State, Unattached
-from ottla.raft.voters import ReplicaKey
+from ottla.raft.voter_changes import (
+    FIRST_WITH_CHANGES,
+    Standing,
+    VoterChangeRefused,
+    added,
+    check_added,
+    removed,
+    updated,
+    upgraded,
+)
+from ottla.raft.voters import SUPPORTED, Listener, ReplicaKey, Voter
 from ottla.wire.errors import ErrorCode
 
 # A leader allows a majority of its followers a little longer than they allow it.
@@ -85,9 +103,15 @@ class RaftCore:
         random: Random,
         timeouts: Timeouts = Timeouts(),  # noqa: B008 - immutable
         bootstrap: tuple[int, ...] = (),
+        listeners: tuple[Listener, ...] = (),
     ) -> None:
-        """`bootstrap` are the nodes to ask who leads: voters, or negative for those known by address only."""
+        """`bootstrap` are the nodes to ask who leads: voters, or negative for those known by address only.
+
+        `listeners` is where others reach this node.
+        """
         self.me = me
+        self.own = Voter(me, listeners, SUPPORTED)
+        """What other nodes are to know of this one."""
         self._log = log
         self._random = random
         self._timeouts = timeouts
@@ -104,6 +128,8 @@ class RaftCore:
         self._told = LeaderChanged(None, election.epoch)
         self._in_flight = InFlight(timeouts.request, timeouts.retry_backoff)
         self._stopping = False
+        self._log_may_shrink = False
+        """This node leads no more; what of its log could not be synced may yet be cut off, voters with it."""
         self._now_ms = 0
         self._effects: list[Effect] = []
 
@@ -116,12 +142,22 @@ class RaftCore:
         return self.voters.includes(self.me)
 
     @property
+    def _may_stand(self) -> bool:
+        """A voter, or one whose removal may never have left this node: others cannot win against its log."""
+        if self.is_voter:
+            return True
+        log = self._log
+        is_open = self.committed is None or self.committed <= log.voters_offset
+        return is_open and log.former_voters.includes(self.me)
+
+    @property
     def high_watermark(self) -> int | None:
         return self.state.high_watermark if isinstance(self.state, Leader) else self.committed
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
         self._now_ms = now_ms
         effects = self._effects = []
+        self._log_may_shrink = False
         self._adopt_voters()
         match event:
             case Tick():
@@ -158,13 +194,13 @@ class RaftCore:
         times = [self._in_flight.due_ms()]
         match self.state:
             case Leader() as leader:
-                if len(self.voters) > 1:
+                if not self.voters.is_only(self.me):
                     times += [leader.check_quorum_due_ms, leader.begin_epoch_due_ms]
             case Follower() as follower:
-                if self.is_voter and not self._stopping:
+                if self._may_stand and not self._stopping:
                     times.append(follower.fetch_due_ms)
             case Unattached() | Prospective() | Candidate() | Resigned() as waiting:
-                if (self.is_voter or isinstance(waiting, Resigned)) and not self._stopping:
+                if (self._may_stand or isinstance(waiting, Resigned)) and not self._stopping:
                     times.append(waiting.election_due_ms)
         return min((time for time in times if time is not None), default=None)
 
@@ -191,6 +227,9 @@ class RaftCore:
         self.voters = voters
         if isinstance(self.state, Leader):
             self.state.followers.adopt(voters)
+            # New ones have had no time to fetch as voters yet.
+            self.state.fetched.clear()
+            self.state.check_quorum_due_ms = self._now_ms + self._check_quorum_ms
 
     def _election_due_ms(self) -> int:
         timeout_ms = self._timeouts.election
@@ -204,6 +243,7 @@ class RaftCore:
         transition(self.state.role, state.role)
         if isinstance(self.state, Leader):
             self._effects.append(SyncLog())
+            self._log_may_shrink = True
         self.state = state
         # Whatever was asked in the role before no longer matters.
         self._in_flight.reset()
@@ -231,10 +271,10 @@ class RaftCore:
         self._enter_epoch(epoch, leader_id)
 
     def _prospect(self) -> None:
-        self._become(Prospective(self._election_due_ms(), Ballot(self.voters, self.me.id)))
+        self._become(Prospective(self._election_due_ms(), Ballot(self.voters, self.me)))
 
     def _stand(self) -> None:
-        self._become(Candidate(self._election_due_ms(), Ballot(self.voters, self.me.id)))
+        self._become(Candidate(self._election_due_ms(), Ballot(self.voters, self.me)))
         self._enter_epoch(self.epoch + 1, None)
         self.voted = self.me
 
@@ -244,11 +284,23 @@ class RaftCore:
             Followers(self.voters),
             check_quorum_due_ms=self._now_ms + self._check_quorum_ms,
             begin_epoch_due_ms=self._now_ms,
+            reported={self.me.id: self.own},
         )
         self._become(leader)
         self.leader_id = self.me.id
         granting = tuple(sorted(candidate.ballot.granting))
-        self._effects.append(AppendLeaderChange(self.epoch, self.me.id, self.voters, granting))
+        written = self._voters_to_write()
+        self._effects.append(AppendLeaderChange(self.epoch, self.me.id, self.voters, granting, written))
+
+    def _voters_to_write(self) -> QuorumChange | None:
+        """With the first record of an epoch: what the cluster began with, and where this node listens now."""
+        log = self._log
+        if log.kraft_version < FIRST_WITH_CHANGES:
+            return None
+        has_moved = self.is_voter and bool(self.own.listeners) and self.voters.get(self.me.id) != self.own
+        if log.voters_offset >= 0 and not has_moved:
+            return None
+        return QuorumChange(self.voters.having(self.own) if has_moved else self.voters, log.kraft_version)
 
     def _resign(self, leader: Leader) -> None:
         successors = leader.followers.successors(self.me.id)
@@ -283,8 +335,9 @@ class RaftCore:
                 return
 
     def _act_unattached(self, state: Unattached) -> None:
-        if self.is_voter and not self._stopping and state.election_due_ms <= self._now_ms:
-            self._prospect()
+        if self._may_stand and not self._stopping and state.election_due_ms <= self._now_ms:
+            if not self._log_may_shrink:
+                self._prospect()
         elif not self._in_flight.any_asked:
             self._fetch_from_anybody()
 
@@ -292,7 +345,7 @@ class RaftCore:
         if state.is_writing or state.is_installing:
             return
         assert self.leader_id is not None
-        if self.is_voter and not self._stopping and state.fetch_due_ms <= self._now_ms:
+        if self._may_stand and not self._stopping and state.fetch_due_ms <= self._now_ms:
             self._prospect()
         elif self._in_flight.any_asked:
             return
@@ -306,7 +359,9 @@ class RaftCore:
             self._send(self.leader_id, self._fetch_request())
 
     def _fetch_from_anybody(self) -> None:
-        node_id = self._in_flight.pick(self._bootstrap, self._random)
+        known = {self.me.id, *self._bootstrap}
+        others = [*self._bootstrap, *(voter_id for voter_id in self.voters.ids if voter_id not in known)]
+        node_id = self._in_flight.pick(others, self._random)
         if node_id is not None:
             self._send(node_id, self._fetch_request())
 
@@ -320,7 +375,7 @@ class RaftCore:
                 self._lead(state)
             else:
                 self._stand()
-        elif not self.is_voter:
+        elif not self._may_stand:
             # Removed meanwhile.
             self._end_prospect(state) if isinstance(state, Prospective) else self._unattach(self.epoch + 1)
         elif isinstance(state, Prospective) and (
@@ -345,7 +400,7 @@ class RaftCore:
             self._become(Unattached(max(due_ms, self._now_ms + 1)))
 
     def _act_leading(self, state: Leader) -> None:
-        if len(self.voters) <= 1:
+        if self.voters.is_only(self.me):
             return
         if state.check_quorum_due_ms <= self._now_ms:
             self._effects.append(
@@ -365,7 +420,8 @@ class RaftCore:
     def _act_resigned(self, state: Resigned) -> None:
         if state.election_due_ms <= self._now_ms and not self._stopping:
             # In its own epoch it could only follow itself.
-            self._unattach(self.epoch + 1)
+            if not self._log_may_shrink:
+                self._unattach(self.epoch + 1)
             return
         for node_id in sorted(state.untold):
             if self._in_flight.is_ready(node_id):
@@ -401,6 +457,8 @@ class RaftCore:
                 return self._serve_fetch(request)
             case FetchSnapshotRequest():
                 return self._serve_snapshot(request)
+            case AddVoterRequest() | RemoveVoterRequest() | UpdateVoterRequest() | UpgradeRequest():
+                return self._change_voters(request)
             case _:
                 assert_never(request)
 
@@ -431,7 +489,10 @@ class RaftCore:
             case Leader():
                 return False
             case Follower() as follower:
-                return request.pre_vote and not follower.has_fetched and is_up_to_date
+                # Others may know it as a voter before it knows of that itself; it does not stand, but may be
+                # needed against a leader that is gone.
+                hears_leader = follower.has_fetched and follower.fetch_due_ms > self._now_ms
+                return request.pre_vote and not hears_leader and is_up_to_date
             case Candidate() | Resigned():
                 return request.pre_vote and is_up_to_date
         if request.pre_vote:
@@ -515,6 +576,49 @@ class RaftCore:
             error, self.epoch, self.leader_id, request.snapshot, position=request.position, is_valid=True
         )
 
+    def _change_voters(self, request: VoterChange) -> VoterChangeResponse:
+        epoch = request.epoch if isinstance(request, UpdateVoterRequest) else self.epoch
+        error = self._check_leading(epoch)
+        state = self.state
+        if error is not ErrorCode.none or not isinstance(state, Leader):
+            return VoterChangeResponse(error, self.epoch, self.leader_id)
+        try:
+            change = self._decide_change(state, request)
+        except VoterChangeRefused as refused:
+            return VoterChangeResponse(refused.error, self.epoch, self.leader_id, str(refused))
+        if change is not None:
+            self._effects.append(AppendQuorumChange(change))
+        return VoterChangeResponse(ErrorCode.none, self.epoch, self.leader_id, is_appended=change is not None)
+
+    def _standing(self, state: Leader) -> Standing:
+        log = self._log
+        return Standing(log.kraft_version, self.voters, log.voters_offset, state.high_watermark)
+
+    def _decide_change(self, state: Leader, request: VoterChange) -> QuorumChange | None:
+        """None where nothing is to be written."""
+        standing = self._standing(state)
+        match request:
+            case AddVoterRequest(is_known=False):
+                check_added(standing, request.voter.key)
+                return None
+            case AddVoterRequest():
+                is_caught_up = state.followers.is_caught_up(request.voter.key, self._now_ms)
+                return QuorumChange(added(standing, request.voter, is_caught_up=is_caught_up))
+            case RemoveVoterRequest():
+                return QuorumChange(removed(standing, request.voter))
+            case UpdateVoterRequest():
+                voters = updated(standing, request.voter)
+                self._heard_from(state, request.voter.key)
+                if standing.kraft_version >= FIRST_WITH_CHANGES:
+                    return QuorumChange(voters) if voters != self.voters else None
+                state.reported[request.voter.key.id] = request.voter
+                return None
+            case UpgradeRequest():
+                change = upgraded(standing, request.kraft_version, state.reported)
+                return None if request.validate_only else change
+            case _:
+                assert_never(request)
+
     def _heard_from(self, state: Leader, replica: ReplicaKey) -> None:
         if replica.id == self.me.id or not self.voters.includes(replica):
             return
@@ -541,6 +645,9 @@ class RaftCore:
                     is_use = self._fetched(response)
                 case FetchSnapshotResponse():
                     is_use = self._fetched_snapshot(response)
+                case VoterChangeResponse():
+                    # The core asks nobody for such changes.
+                    is_use = False
                 case _:
                     assert_never(response)
         if not is_use:
@@ -686,7 +793,7 @@ class RaftCore:
     def _synced(self, end_offset: int) -> None:
         match self.state:
             case Leader() as leader:
-                leader.followers.synced(self.me.id, end_offset, self._now_ms)
+                leader.followers.synced(self.me, end_offset, self._now_ms)
                 self._advance(leader)
             case Follower() as follower:
                 if follower.is_installing and follower.snapshot is not None:
@@ -710,6 +817,9 @@ class RaftCore:
             return
         state.high_watermark = offset
         self._commit(offset)
+        if not self.is_voter and self._log.voters_offset < offset:
+            # It has led until its own removal was agreed on, without counting itself.
+            self._resign(state)
 
     def _commit(self, high_watermark: int) -> None:
         if self.committed is None or high_watermark > self.committed:

@@ -3,9 +3,9 @@
 One event after the other: all effects of one are carried out, and on disk where they have to be, before the
 core is told of the next. Records of a leader are appended at once and synced by a loop that takes whatever is
 there: changes that arrive while one fsync runs share the next one. With one voter, synced means committed.
-Where there is no room to sync them, a sole voter cuts them off again and refuses them; one of several, whose
-followers may have them, gives up leading. Any other failure of a sync ends the node: nobody knows what of
-them is on the disk.
+Where there is no room to sync them, a node that is alone cuts them off again and refuses them; any other,
+whose followers may have them, gives up leading. Any other failure of a sync ends the node: nobody knows what
+of them is on the disk.
 """
 
 from __future__ import annotations
@@ -15,21 +15,23 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol, assert_never
+from typing import Any, NamedTuple, Protocol, assert_never
 
 from ottla.log.log import PartitionLog
 from ottla.log.types import UnexpectedOffset
-from ottla.metadata.control import leader_change
+from ottla.metadata.control import kraft_version_record, leader_change, voters_record
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.publisher import CommittedBatch, MetadataPublisher
-from ottla.metadata.records import MetadataRecord, decode_record, encode_record
-from ottla.metadata.snapshot import SnapshotDamaged
+from ottla.metadata.publisher import MetadataPublisher
+from ottla.metadata.records import MetadataRecord, encode_record
+from ottla.metadata.snapshot import SnapshotDamaged, image_records, snapshot_id
 from ottla.raft.alarm import Alarm
+from ottla.raft.changing_voters import ChangingVoters
 from ottla.raft.core import RaftCore
 from ottla.raft.events import (
     Answered,
     AppendFetched,
     AppendLeaderChange,
+    AppendQuorumChange,
     Commit,
     Effect,
     Election,
@@ -37,6 +39,7 @@ from ottla.raft.events import (
     InstallSnapshot,
     LeaderChanged,
     PersistElection,
+    QuorumChange,
     Reply,
     Requested,
     Resign,
@@ -51,6 +54,7 @@ from ottla.raft.events import (
     Unanswered,
     Warn,
 )
+from ottla.raft.log_view import BOOTSTRAP_SNAPSHOT
 from ottla.raft.messages import (
     FetchRequest,
     FetchResponse,
@@ -58,8 +62,12 @@ from ottla.raft.messages import (
     FetchSnapshotResponse,
     Request,
     Response,
+    UpgradeRequest,
+    VoterChange,
+    VoterChangeResponse,
 )
 from ottla.raft.metadata_log import BATCH_BYTES_MAX, QuorumError
+from ottla.raft.own_place import OwnPlace
 from ottla.raft.peers import NoAnswer, Peers
 from ottla.raft.progress import Progress
 from ottla.raft.quorum_state import QuorumState, load_quorum_state, save_quorum_state
@@ -69,23 +77,26 @@ from ottla.raft.room import Room, lacks_room
 from ottla.raft.settings import QuorumSettings
 from ottla.raft.snapshots import SnapshotPolicy, Snapshots
 from ottla.raft.states import Leader, Resigned
-from ottla.raft.voters import ReplicaKey, VoterSet
-from ottla.records.batch import crc_matches, iter_headers
-from ottla.records.records import Record, encode_batch, iter_records
+from ottla.raft.uncommitted import READ_BYTES_MAX, Uncommitted
+from ottla.raft.voters import ReplicaKey, VoterSet, record_of
+from ottla.records.batch import iter_headers
+from ottla.records.records import Record, encode_batch
 from ottla.runtime import Runtime
 from ottla.runtime.tasks import TaskScope, finished
 from ottla.wire.errors import (
     CorruptMessage,
     ErrorCode,
+    InvalidUpdateVersion,
     KafkaError,
     NotController,
     PolicyViolation,
+    RequestTimedOut,
     StorageError,
+    UnsupportedVersion,
 )
 
 logger = logging.getLogger(__name__)
 
-READ_BYTES_MAX = 8 * 1024 * 1024
 # Whoever stops while it leads waits so long for the others to hear of it.
 FAREWELL_SECONDS = 1.0
 
@@ -160,7 +171,15 @@ class RaftDriver:
             runtime.random,
             settings.timeouts,
             settings.bootstrap_ids,
+            settings.endpoints,
         )
+        self._own_place = OwnPlace(self._core, self._replica, joins=settings.joins)
+        self.voters = ChangingVoters(self._change_voters, self._peers, settings.timeouts.request)
+        self._uncommitted = Uncommitted(log, self._replica, self._snapshots, publisher)
+        self.is_alone = False
+        """There can be no other node in this one's cluster, until it starts again."""
+        self.initial_records: tuple[MetadataRecord, ...] = ()
+        """What the cluster is to begin with, where the log does not have it yet."""
         self._stepping = asyncio.Lock()
         self._alarm = Alarm(self._ring)
         self._news = asyncio.Event()
@@ -169,15 +188,11 @@ class RaftDriver:
         self._waiting: deque[Appended] = deque()
         self._led_epoch: int | None = None
         """The one whose first record this node has written."""
-        self._uncommitted: deque[CommittedBatch] = deque()
-        """What will be published once it is committed."""
-        self._published_upto = -1
         self._unsynced: list[bytes] = []
         """Batches since the last sync."""
         self._being_rewritten: OSError | None = None
         """Why the end of the log is missing for the moment: nothing may take its place."""
         self._synced_offset = log.next_offset
-        self._last_timestamp_ms = 0
         self._synced_timestamp_ms = 0
         self._snapshot_parts = bytearray()
         self._commit_task: asyncio.Task[None] | None = None
@@ -209,8 +224,12 @@ class RaftDriver:
         return self._told or Leadership(self._core.epoch, None)
 
     @property
-    def _is_sole(self) -> bool:
-        return self._core.voters.is_only(self._core.me)
+    def voter_set(self) -> VoterSet:
+        return self._replica.voters
+
+    @property
+    def kraft_version(self) -> int:
+        return self._replica.kraft_version
 
     def address(self, node_id: int) -> tuple[str, int] | None:
         """Where a member of the quorum listens for others."""
@@ -227,60 +246,26 @@ class RaftDriver:
     # Starting.
 
     def load(self) -> None:
-        """Publish the newest snapshot, and of a sole voter the log after it: all of that is or will be
-        committed. Otherwise a leader has to say how much of it is."""
+        """Publish the newest snapshot, and of a node that is alone the log after it: all of that is or will
+        be committed. Otherwise a leader has to say how much of it is."""
         start = 0
         snapshot = self._snapshots.load_newest()
+        if snapshot is not None and snapshot_id(snapshot.image) == BOOTSTRAP_SNAPSHOT:
+            # Others do not have it: only what the first leader writes of it counts.
+            self.initial_records = tuple(image_records(snapshot.image))
+            snapshot = snapshot._replace(image=MetadataImage())
         if snapshot is not None:
             start = snapshot.image.offset + 1
-            self._last_timestamp_ms = snapshot.last_timestamp_ms
-            self._replica.follow(snapshot.quorum, snapshot.image.offset)
-            self._publisher.on_snapshot(snapshot.image)
-            self._published_upto = snapshot.image.offset
+            self._uncommitted.begin_with(snapshot)
         if not self._log.start_offset <= start <= self._log.next_offset:
             raise QuorumError(
                 f"{self._log.dir}: the log has offsets {self._log.start_offset} to {self._log.next_offset}, "
                 f"but the newest snapshot ends at {start}; restore the missing files from a backup"
             )
-        self._uncommitted.extend(self._read_batches(start))
-        if self._replica.voters.is_only(self.settings.me):
-            self._publish(self._log.next_offset)
-
-    def _read_batches(self, offset: int) -> list[CommittedBatch]:
-        batches = []
-        end = self._log.next_offset
-        while offset < end:
-            data = bytes(self._log.read(offset, READ_BYTES_MAX, upto=end))
-            found = self._decode(data, offset)
-            if not found:
-                raise QuorumError(
-                    f"{self._log.dir}: there is no batch with offset {offset}, the log ends at {end}; "
-                    "restore the log from a backup"
-                )
-            batches += found
-            offset = found[-1].last_offset + 1
-        return batches
-
-    def _decode(self, data: bytes, offset: int) -> list[CommittedBatch]:
-        """Batches that are, or are about to be, in the log, from an offset on."""
-        batches = []
-        for at, header in iter_headers(data):
-            batch = data[at : at + header.size]
-            if header.last_offset < offset:
-                continue
-            if not crc_matches(batch, header.crc):
-                raise QuorumError(
-                    f"{self._log.dir}: the batch at offset {header.base_offset} does not match its "
-                    "checksum; restore the log from a backup"
-                )
-            records = list(iter_records(batch))
-            if header.is_control:
-                self._replica.follow(records)
-            decoded = [] if header.is_control else [decode_record(each.value or b"") for each in records]
-            batches.append(CommittedBatch(header.last_offset, header.leader_epoch, decoded))
-            self._last_timestamp_ms = header.max_timestamp
-            self._snapshots.count_appended(header.size)
-        return batches
+        self._uncommitted.read_from(start)
+        self.is_alone = self._replica.is_alone
+        if self.is_alone:
+            self._uncommitted.publish(self._log.next_offset)
 
     async def start(self, listener: LeadershipListener) -> None:
         """A sole voter becomes leader of a new epoch. Its first record is committed with whatever is appended
@@ -292,6 +277,8 @@ class RaftDriver:
         self._synced_offset = self._log.next_offset
         await self._step(Started())
         self._commit_task = self._scope.spawn(self._commit_loop(), "commit")
+        if self.settings.may_vote and not self.is_alone:
+            self._scope.spawn(self._keep_place(), "own-place")
 
     # Events and their effects.
 
@@ -316,8 +303,11 @@ class RaftDriver:
         self._alarm.set(None if due_ms is None else due_ms / 1000 + 0.001)
         return reply
 
-    async def _carry_out(self, effects: list[Effect]) -> Response | None:
+    async def _carry_out(  # noqa: PLR0912 - one branch per effect
+        self, effects: list[Effect]
+    ) -> Response | None:
         reply: Response | None = None
+        change: dict[str, Any] | None = None
         for effect in effects:
             match effect:
                 case PersistElection():
@@ -325,12 +315,17 @@ class RaftDriver:
                     await self.room.until_there_is(self._save_state)
                 case AppendLeaderChange():
                     await self.room.until_there_is(partial(self._append_leader_change, effect))
+                case AppendQuorumChange():
+                    change = self._append_quorum_change(effect.change)
                 case Commit():
                     self._committed(effect.high_watermark)
                 case LeaderChanged():
                     self._leader_changed(effect)
                 case Send():
                     self._scope.spawn(self._ask(effect), "ask")
+                case Reply(response=VoterChangeResponse(is_appended=True) as response):
+                    assert change is not None
+                    reply = response._replace(**change)
                 case Reply():
                     reply = effect.response
                 case AppendFetched():
@@ -364,12 +359,7 @@ class RaftDriver:
             await self._step(Answered(effect.node_id, effect.request_id, response))
 
     async def _save_state(self) -> None:
-        election = self._election
-        if self._replica.kraft_version == 0 or self._is_sole:
-            # Voters of the configuration have no directories, and Apache Kafka writes none down.
-            voted = election.voted
-            election = election._replace(voted=None if voted is None else ReplicaKey(voted.id))
-        state = QuorumState(election, self._log.recovery_point)
+        state = QuorumState(self._election, self._log.recovery_point, self._replica.kraft_version)
         await finished(
             self._runtime.offload.run(
                 save_quorum_state, self._runtime.disk, self._log.dir, state, self._core.voters.ids
@@ -379,13 +369,13 @@ class RaftDriver:
     def _leader_changed(self, effect: LeaderChanged) -> None:
         leader_id = effect.leader_id
         leads = self._core.role is Role.LEADER
-        if leads and self._is_sole:
+        if leads and self.is_alone:
             # All that was on disk is committed and has been published.
             leader_id = self._core.me.id
         leadership = Leadership(effect.epoch, leader_id)
         if leadership != self._told:
             self._told = leadership
-            if not self._core.voters.is_only(self._core.me):
+            if not self.is_alone:
                 who = "nobody is known to lead" if leader_id is None else f"node {leader_id} leads"
                 logger.info("the metadata quorum: %s epoch %d", who, effect.epoch)
             if self._listener is not None:
@@ -413,6 +403,10 @@ class RaftDriver:
             )
         now_ms = self._runtime.clock.now_ms()
         self._append_batch([Record(None, value, now_ms) for value in values], records)
+        return self._when_committed()
+
+    def _when_committed(self) -> Appended:
+        """Of everything up to the end of the log."""
         future = asyncio.get_running_loop().create_future()
         appended = Appended(self._log.next_offset - 1, future)
         self._waiting.append(appended)
@@ -420,9 +414,24 @@ class RaftDriver:
 
     async def _append_leader_change(self, effect: AppendLeaderChange) -> None:
         now_ms = self._runtime.clock.now_ms()
-        record = leader_change(effect.leader_id, effect.voters.ids, effect.granting_voters, now_ms)
-        self._append_batch([record], None)
+        records = [leader_change(effect.leader_id, effect.voters.ids, effect.granting_voters, now_ms)]
+        if effect.written is not None:
+            records += _control_records(effect.written, now_ms)
+        self._append_batch(records, None)
         self._led_epoch = effect.epoch
+
+    def _append_quorum_change(self, change: QuorumChange) -> dict[str, Any]:
+        """What its answer has to say: a future for the commit, or why there is none."""
+        try:
+            if self._being_rewritten is not None:
+                raise self.room.refusal(self._being_rewritten)
+            self._append_batch(_control_records(change, self._runtime.clock.now_ms()), None)
+        except StorageError as error:
+            if not lacks_room(error):
+                raise
+            return {"error": error.code, "message": str(error), "is_appended": False}
+        logger.info("the metadata quorum: its voters are to be %s", list(change.voters.ids))
+        return {"committed": self._when_committed().committed}
 
     def _append_batch(self, records: list[Record], decoded: Sequence[MetadataRecord] | None) -> None:
         """`decoded` is what is published of it: nothing of a control batch."""
@@ -431,10 +440,8 @@ class RaftDriver:
             records, base_offset=self._log.next_offset, leader_epoch=epoch, control=decoded is None
         )
         self._log.append_as_follower(memoryview(batch))
-        self._uncommitted.append(CommittedBatch(self._log.next_offset - 1, epoch, decoded or ()))
+        self._uncommitted.append(batch, decoded, epoch, records[-1].timestamp_ms)
         self._unsynced.append(batch)
-        self._last_timestamp_ms = records[-1].timestamp_ms
-        self._snapshots.count_appended(len(batch))
         self._appended.set()
         self._wake_fetches()
 
@@ -444,14 +451,15 @@ class RaftDriver:
             self._appended.clear()
             if not self._leads:
                 continue
-            end_offset, timestamp_ms, epoch = self._log.next_offset, self._last_timestamp_ms, self._core.epoch
+            end_offset, epoch = self._log.next_offset, self._core.epoch
+            timestamp_ms = self._uncommitted.last_timestamp_ms
             batches = len(self._unsynced)
             try:
                 await self._log.flush()
             except OSError as error:
                 if not lacks_room(error):
                     raise
-                if not self._is_sole:
+                if not self.is_alone:
                     # Followers may have what cannot be kept here: another one must go on with it.
                     logger.error("%s; another voter has to lead", self.room.refusal(error))
                     await self._step(Resign(stopping=False))
@@ -483,10 +491,8 @@ class RaftDriver:
 
     def _cut_off(self, offset: int) -> None:
         self._log.truncate_to(offset)
-        self._replica.forget_from(offset)
+        self._uncommitted.forget_from(offset)
         self._unsynced.clear()
-        while self._uncommitted and self._uncommitted[-1].last_offset >= offset:
-            self._uncommitted.pop()
 
     async def _write_again(self, error: OSError) -> None:
         """At a start: without the first records of its epoch a leader could not go on, so they wait."""
@@ -536,8 +542,9 @@ class RaftDriver:
             logger.error("%s", self.room.refusal(error) if isinstance(error, OSError) else error)
             await self._shorten(before)
         if self._log.next_offset > before:
-            self._uncommitted.extend(self._decode(bytes(data), before))
-        self._synced_offset, self._synced_timestamp_ms = self._log.next_offset, self._last_timestamp_ms
+            self._uncommitted.follow(bytes(data), before)
+        self._synced_offset = self._log.next_offset
+        self._synced_timestamp_ms = self._uncommitted.last_timestamp_ms
         await self._step_now(Synced(self._log.next_offset))
 
     def _check_epochs(self, data: bytes) -> None:
@@ -581,20 +588,15 @@ class RaftDriver:
             await self.room.until_there_is(self._save_state)
         self._log.truncate_fully_and_start_at(offset)
         await self.room.until_there_is(self._log.flush)
-        self._replica.forget_from(0)
-        self._replica.follow(snapshot.quorum, offset - 1)
-        self._uncommitted.clear()
-        self._synced_offset = offset
-        self._last_timestamp_ms = self._synced_timestamp_ms = snapshot.last_timestamp_ms
-        self._published_upto = offset - 1
-        self._publisher.on_snapshot(snapshot.image)
+        self._synced_offset, self._synced_timestamp_ms = offset, snapshot.last_timestamp_ms
+        self._uncommitted.begin_with(snapshot)
         logger.info("the metadata now begins with the snapshot %s of its leader", effect.snapshot.file_name)
         await self._step_now(Synced(offset))
 
     # What is committed.
 
     def _committed(self, high_watermark: int) -> None:
-        self._publish(high_watermark)
+        self._uncommitted.publish(high_watermark)
         self._snapshot_if_due(self._publisher.image)
         while self._waiting and self._waiting[0].last_offset < high_watermark:
             future = self._waiting.popleft().committed
@@ -602,16 +604,6 @@ class RaftDriver:
             if not future.done():
                 future.set_result(None)
         self._wake_fetches()
-
-    def _publish(self, high_watermark: int) -> None:
-        committed = []
-        while self._uncommitted and self._uncommitted[0].last_offset < high_watermark:
-            batch = self._uncommitted.popleft()
-            # Records for which there was no room are followed a second time.
-            if batch.last_offset > self._published_upto:
-                committed.append(batch)
-                self._published_upto = batch.last_offset
-        self._publisher.on_commit(committed)
 
     def _fail(self, name: str, error: BaseException) -> None:
         """What is in memory may now be ahead of the disk for ever: refuse everything and stop the node."""
@@ -646,6 +638,34 @@ class RaftDriver:
         # Whoever asks may go away; what follows from the question must be carried out all the same.
         step: asyncio.Task[Response] = self._scope.spawn(self._step(Requested(request)), "request")
         return await asyncio.shield(step)
+
+    async def _change_voters(self, request: VoterChange) -> VoterChangeResponse:
+        if self.is_alone and not isinstance(request, UpgradeRequest):
+            raise UnsupportedVersion(
+                f"node {self._core.me.id} was started on its own; give it a listener of "
+                "controller.listener.names, let kraft.version be 1, and start it again"
+            )
+        response = await self.answer(request)
+        assert isinstance(response, VoterChangeResponse)
+        return response
+
+    async def upgrade(self, kraft_version: int, *, validate_only: bool = False) -> None:
+        """From now on the log has the voters. Raises what the client is to be told."""
+        response = await self.voters.upgrade(UpgradeRequest(kraft_version, validate_only))
+        if response.error is ErrorCode.invalid_update_version:
+            raise InvalidUpdateVersion(response.message or "")
+        if response.error is not ErrorCode.none:
+            raise RequestTimedOut(response.message or response.error.name)
+
+    async def _keep_place(self) -> None:
+        """Among the voters, as the leader knows them."""
+        while not self._closing:
+            await asyncio.sleep(self.settings.timeouts.fetch / 1000)
+            request, leader_id = self._own_place.request(), self._core.leader_id
+            if request is not None and leader_id is not None:
+                response = await self._peers.ask(leader_id, request)
+                if isinstance(response, VoterChangeResponse):
+                    self._own_place.answered(request, response)
 
     async def fetch(self, request: FetchRequest, wait_ms: int, bytes_max: int) -> FetchResponse:
         """With records, or when there is another news for who asks, or when the time is up."""
@@ -731,7 +751,7 @@ class RaftDriver:
 
     async def close(self) -> None:
         """Commit what was appended, finish a snapshot that is being written, and let go of the log."""
-        if not self._is_sole and self._failure is None and self._commit_task is not None:
+        if not self.is_alone and self._failure is None and self._commit_task is not None:
             await self._say_farewell()
         self._closing = True
         self._appended.set()
@@ -769,3 +789,11 @@ class RaftDriver:
                     await news.wait()
             except TimeoutError:
                 continue
+
+
+def _control_records(change: QuorumChange, now_ms: int) -> list[Record]:
+    """The version first, which says how to read what follows."""
+    records = []
+    if change.kraft_version is not None:
+        records.append(kraft_version_record(change.kraft_version, now_ms))
+    return [*records, voters_record(record_of(change.voters), now_ms)]

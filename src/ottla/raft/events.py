@@ -80,6 +80,14 @@ class PersistElection(NamedTuple):
     election: Election
 
 
+class QuorumChange(NamedTuple):
+    """What the log says of the quorum itself from here on."""
+
+    voters: VoterSet
+    kraft_version: int | None = None
+    """None where it stays as it is."""
+
+
 class AppendLeaderChange(NamedTuple):
     """The first record of an epoch; nothing of the epoch is committed before it is."""
 
@@ -87,6 +95,14 @@ class AppendLeaderChange(NamedTuple):
     leader_id: int
     voters: VoterSet
     granting_voters: tuple[int, ...]
+    written: QuorumChange | None = None
+    """To be in the same batch."""
+
+
+class AppendQuorumChange(NamedTuple):
+    """The Reply after it depends on it: without room, nothing has changed."""
+
+    change: QuorumChange
 
 
 class AppendFetched(NamedTuple):
@@ -149,6 +165,7 @@ class Warn(NamedTuple):
 Effect: TypeAlias = (
     PersistElection
     | AppendLeaderChange
+    | AppendQuorumChange
     | AppendFetched
     | SyncLog
     | Truncate

@@ -36,6 +36,18 @@ class LogView(Protocol):
     def voters(self) -> VoterSet:
         """The newest the log has, committed or not; those of the configuration where it has none."""
 
+    @property
+    def former_voters(self) -> VoterSet:
+        """Those before, in force again if what changed them is cut off. Empty where that cannot be."""
+
+    @property
+    def voters_offset(self) -> int:
+        """Where the log names them; negative for those of the configuration, or of a cluster's beginning."""
+
+    @property
+    def kraft_version(self) -> int:
+        """The newest the log has. From 1 on the voters are those of the log, and may be changed."""
+
 
 def log_end(log: LogView) -> Position:
     """Ordered by how up-to-date a log is."""

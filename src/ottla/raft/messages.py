@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 from ottla.metadata.snapshot import SnapshotId
-from ottla.raft.voters import ReplicaKey
+from ottla.raft.voters import ReplicaKey, Voter
 from ottla.wire.errors import ErrorCode
 
 
@@ -101,7 +101,50 @@ class FetchSnapshotResponse(NamedTuple):
     """On the leader's side: bytes from the position asked for may be added."""
 
 
+class AddVoterRequest(NamedTuple):
+    voter: Voter
+    is_known: bool = True
+    """What the voter supports has been asked of it. Without that, only whether it might be added is said."""
+
+
+class RemoveVoterRequest(NamedTuple):
+    voter: ReplicaKey
+
+
+class UpdateVoterRequest(NamedTuple):
+    """A voter says where it listens now, and what it supports."""
+
+    epoch: int
+    voter: Voter
+
+
+class UpgradeRequest(NamedTuple):
+    """Of a quorum whose voters come from the configuration: the log shall have them from now on."""
+
+    kraft_version: int
+    validate_only: bool = False
+
+
+class VoterChangeResponse(NamedTuple):
+    error: ErrorCode
+    epoch: int
+    leader_id: int | None
+    message: str | None = None
+    is_appended: bool = False
+    """On the leader's side: the change is at the end of its log, and done once that is committed."""
+    committed: Any = None
+    """Added by the leader's driver: a future for that."""
+
+
+VoterChange: TypeAlias = AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest | UpgradeRequest
 Request: TypeAlias = (
-    VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest | FetchSnapshotRequest
+    VoteRequest
+    | BeginQuorumEpochRequest
+    | EndQuorumEpochRequest
+    | FetchRequest
+    | FetchSnapshotRequest
+    | VoterChange
 )
-Response: TypeAlias = VoteResponse | QuorumEpochResponse | FetchResponse | FetchSnapshotResponse
+Response: TypeAlias = (
+    VoteResponse | QuorumEpochResponse | FetchResponse | FetchSnapshotResponse | VoterChangeResponse
+)

@@ -69,7 +69,7 @@ def open_metadata_log(runtime: Runtime, config: BrokerConfig, *, clean: bool = F
     snapshots = list_snapshots(runtime.disk, directory)
     snapshot_offset = snapshots[-1].offset if snapshots else 0
     synced_offset = state.synced_offset
-    if QuorumSettings.from_config(config).is_sole:
+    if QuorumSettings.from_config(config).is_sole and state.kraft_version == 0:
         # Others take snapshots of their leader, and those that never vote sync nothing before they take one.
         synced_offset = max(synced_offset, snapshot_offset)
     try:

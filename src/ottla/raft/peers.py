@@ -6,16 +6,17 @@ import asyncio
 import errno
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 from ottla.client.connections import Connections
 from ottla.client.errors import ClusterUnreachable
 from ottla.client.peer import Peer, PeerLost
+from ottla.metadata.features import KRAFT_VERSION
 from ottla.raft.asking import RefusedByPeer, ask
 from ottla.raft.messages import FetchRequest, FetchSnapshotRequest, Request, Response
 from ottla.raft.settings import FIRST_BOOTSTRAP_ID, QuorumSettings
-from ottla.raft.voters import Listener, VoterSet
+from ottla.raft.voters import KRaftVersions, Listener, VoterSet
 from ottla.runtime import Runtime
 from ottla.runtime.seldom import Seldom
 from ottla.wire.errors import KafkaError
@@ -52,13 +53,29 @@ class Peers:
     def address(self, node_id: int) -> tuple[str, int] | None:
         if node_id <= FIRST_BOOTSTRAP_ID:
             return self._settings.bootstrap[FIRST_BOOTSTRAP_ID - node_id]
-        voter = self._voters().get(node_id)
+        voter = self._voters().get(node_id) or self._settings.voters.get(node_id)
         listener = None if voter is None else self._choose(voter.listeners)
         return (listener.host, listener.port) if listener is not None else self._learned.get(node_id)
 
     def _choose(self, listeners: tuple[Listener, ...]) -> Listener | None:
-        named = [listener for listener in listeners if listener.name.upper() == self._settings.listener]
-        return next(iter(named or listeners), None)
+        return self.listener(listeners) or next(iter(listeners), None)
+
+    def listener(self, listeners: Sequence[Listener]) -> Listener | None:
+        """The one by which members of the quorum reach each other."""
+        named = (each for each in listeners if each.name.upper() == self._settings.listener)
+        return next(named, None)
+
+    async def kraft_versions(self, listener: Listener) -> KRaftVersions | None:
+        """What a node supports; None where it does not answer."""
+        try:
+            async with asyncio.timeout(self._request_s):
+                peer = await self._others.peer(listener.host, listener.port)
+        except (TimeoutError, ClusterUnreachable, PeerLost, KafkaError, OSError):
+            return None
+        for feature in peer.api_versions.supported_features:
+            if feature.name == KRAFT_VERSION:
+                return KRaftVersions(feature.min_version, feature.max_version)
+        return KRaftVersions()
 
     async def ask(self, node_id: int, request: Request) -> Response | NoAnswer:
         address = self.address(node_id)

@@ -44,10 +44,10 @@ class Followers:
             if progress is not None and not voters.includes(voter.key):
                 self.observers[voter.key] = progress
 
-    def synced(self, own_id: int, offset: int, now_ms: int) -> None:
-        """The leader's own log."""
-        if own_id in self.voters:
-            self.voters[own_id] = Progress(offset, now_ms, now_ms, offset)
+    def synced(self, leader: ReplicaKey, offset: int, now_ms: int) -> None:
+        """The leader's own log. It need not be a voter any more."""
+        if self.voter_set.includes(leader):
+            self.voters[leader.id] = Progress(offset, now_ms, now_ms, offset)
 
     def fetched(self, replica: ReplicaKey, offset: int, leader_end_offset: int, now_ms: int) -> None:
         """From an offset: the replica has what comes before."""
@@ -64,6 +64,15 @@ class Followers:
         else:
             self.observers[replica] = progress
             self._forget_observers(now_ms)
+
+    def is_caught_up(self, observer: ReplicaKey, now_ms: int) -> bool:
+        """It has had everything at some time, and has been heard of since."""
+        known = self.observers.get(observer)
+        return (
+            known is not None
+            and known.caught_up_at_ms >= 0
+            and now_ms - known.acknowledged_at_ms < OBSERVER_SESSION_MS
+        )
 
     def _forget_observers(self, now_ms: int) -> None:
         for replica, progress in list(self.observers.items()):

@@ -12,7 +12,7 @@ from ottla.raft.messages import Position
 from ottla.raft.metadata_log import QuorumError
 from ottla.raft.settings import QuorumSettings
 from ottla.raft.snapshots import Snapshots
-from ottla.raft.voters import Voter, VoterSet, voters_in
+from ottla.raft.voters import VoterSet, voters_in
 from ottla.records.records import Record
 
 
@@ -32,6 +32,9 @@ class ReplicaLog:
         self._controls: list[_Control] = []
         """Of the quorum itself, in the order of the log, committed or not."""
         self.voters = settings.voters
+        self.voters_offset = -1
+        self.former_voters = VoterSet()
+        self.kraft_version = 0
 
     @property
     def start_offset(self) -> int:
@@ -69,9 +72,9 @@ class ReplicaLog:
     # What the log says of the quorum itself.
 
     @property
-    def kraft_version(self) -> int:
-        records = [control.record for control in self._controls if control.kind == ControlType.KRAFT_VERSION]
-        return read_kraft_version(records[-1]) if records else 0
+    def is_alone(self) -> bool:
+        """Nobody else can be in the quorum, or follow it: nobody was named, and nobody could come in."""
+        return self._settings.is_sole and (self.kraft_version == 0 or not self._settings.endpoints)
 
     def in_force(self, offset: int) -> list[Record]:
         """Control records that a snapshot up to this offset has to have, in the order of their types."""
@@ -82,15 +85,20 @@ class ReplicaLog:
         return [record for _, record in sorted(latest.items())]
 
     def follow(self, records: Iterable[Record], offset: int | None = None) -> None:
-        """Control records at the end of the log; of a snapshot, all as of its offset."""
-        changed = False
-        for record in records:
-            kind = control_type(record)
-            if kind in LASTING:
-                self._controls.append(_Control(record.offset if offset is None else offset, kind, record))
-                changed = changed or kind == ControlType.KRAFT_VOTERS
-        if changed:
+        """Control records at the end of the log; those of a snapshot are all as of its offset."""
+        found = [
+            _Control(record.offset if offset is None else offset, kind, record)
+            for record in records
+            if (kind := control_type(record)) in LASTING
+        ]
+        self._controls += found
+        if found or offset is not None:
             self._find_voters()
+
+    def begin_with(self, records: Iterable[Record], offset: int) -> None:
+        """Those of a snapshot, instead of all there were."""
+        self._controls.clear()
+        self.follow(records, offset)
 
     def forget_from(self, offset: int) -> None:
         """The log was cut off there."""
@@ -100,15 +108,28 @@ class ReplicaLog:
             self._find_voters()
 
     def _find_voters(self) -> None:
-        records = [control.record for control in self._controls if control.kind == ControlType.KRAFT_VOTERS]
-        voters = voters_in(read_voters(records[-1])) if records else self._settings.voters
+        versions = self._of(ControlType.KRAFT_VERSION)
+        self.kraft_version = read_kraft_version(versions[-1].record) if versions else 0
+        named = self._of(ControlType.KRAFT_VOTERS)
+        former = [voters_in(read_voters(control.record)) for control in named[-2:]]
+        voters = former.pop() if former else VoterSet() if self.kraft_version > 0 else self._settings.voters
+        self.former_voters = former.pop() if former else VoterSet()
+        self.voters_offset = named[-1].offset if named else -1
+        if self.is_alone:
+            voters = self._alone(voters)
+        if voters != self.voters:
+            self.voters = voters
+
+    def _of(self, kind: ControlType) -> list[_Control]:
+        return [control for control in self._controls if control.kind == kind]
+
+    def _alone(self, voters: VoterSet) -> VoterSet:
         me = self._settings.me
-        if voters.ids == (me.id,):
-            # The directory may have been copied to another disk; nobody else has a say in that.
-            voters = VoterSet([Voter(me, voters.voters[0].listeners)])
-        elif self._settings.is_sole:
+        if voters.ids != (me.id,):
             raise QuorumError(
                 f"{self._log.dir}: the quorum's voters are {list(voters.ids)}, but node {me.id} is "
-                "configured as the only voter; name the others in controller.quorum.bootstrap.servers"
+                "configured as the only voter; name the others in controller.quorum.bootstrap.servers, and "
+                "in listeners the one of controller.listener.names"
             )
-        self.voters = voters
+        # The directory may have been copied to another disk; nobody else has a say in that.
+        return voters.having(voters.voters[0]._replace(key=me))

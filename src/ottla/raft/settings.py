@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.config import BrokerConfig
-from ottla.config.listeners import parse_address
+from ottla.config.listeners import ANY_HOST, parse_address
 from ottla.metadata.meta_properties import MetaProperties
 from ottla.raft.core import Timeouts
 from ottla.raft.voters import Listener, ReplicaKey, Voter, VoterSet
@@ -18,7 +18,7 @@ class QuorumSettings(NamedTuple):
     voters: VoterSet
     """Of the configuration. Empty where only the log says who they are."""
     bootstrap: tuple[tuple[str, int], ...] = ()
-    """Where somebody knows who leads."""
+    """Where somebody knows who leads, this node perhaps among them."""
     timeouts: Timeouts = Timeouts()
     cluster_id: str | None = None
     listener: str = "CONTROLLER"
@@ -27,6 +27,8 @@ class QuorumSettings(NamedTuple):
     """Where others reach this node."""
     may_vote: bool = True
     """An observer that never will need not sync what it follows."""
+    joins: bool = False
+    """An observer that may vote asks to become a voter by itself (KIP-1186)."""
 
     @classmethod
     def sole(cls, node_id: int) -> QuorumSettings:
@@ -34,8 +36,8 @@ class QuorumSettings(NamedTuple):
 
     @property
     def is_sole(self) -> bool:
-        """This node was never told of any other."""
-        return self.voters.is_only(self.me) and not self.bootstrap
+        """The configuration names no other: one bootstrap server is taken for this node itself."""
+        return self.voters.is_only(self.me) and len(self.bootstrap) <= 1
 
     @property
     def bootstrap_ids(self) -> tuple[int, ...]:
@@ -45,8 +47,10 @@ class QuorumSettings(NamedTuple):
         return self.voters.ids
 
     @classmethod
-    def from_config(cls, config: BrokerConfig, directory: MetaProperties | None = None) -> QuorumSettings:
-        """`directory` is that of the metadata log."""
+    def from_config(
+        cls, config: BrokerConfig, directory: MetaProperties | None = None, host_name: str = "localhost"
+    ) -> QuorumSettings:
+        """`directory` is that of the metadata log; `host_name` stands for listeners on every interface."""
         listener = config.strings("controller.listener.names")[0].upper()
         may_vote = "controller" in config.strings("process.roles")
         configured = config.quorum_voters
@@ -60,7 +64,8 @@ class QuorumSettings(NamedTuple):
             )
             bootstrap = ()
         elif may_vote and len(bootstrap) <= 1:
-            voters, bootstrap = VoterSet.of_ids([config.node_id]), ()
+            # Unless the log has others.
+            voters = VoterSet.of_ids([config.node_id])
         else:
             voters = VoterSet()
         return cls(
@@ -76,6 +81,10 @@ class QuorumSettings(NamedTuple):
             ),
             None if directory is None else directory.cluster_id,
             listener,
-            tuple(Listener(each.listener, each.host, each.port) for each in config.controller_listeners),
+            tuple(
+                Listener(each.listener, host_name if each.host in ANY_HOST else each.host, each.port)
+                for each in config.advertised_controller_listeners
+            ),
             may_vote,
+            may_vote and config.boolean("controller.quorum.auto.join.enable"),
         )

@@ -8,15 +8,16 @@ from typing import ClassVar, TypeAlias
 from ottla.metadata.snapshot import SnapshotId
 from ottla.raft.progress import Followers
 from ottla.raft.roles import Role
-from ottla.raft.voters import ReplicaKey, VoterSet
+from ottla.raft.voters import ReplicaKey, Voter, VoterSet
 
 
 class Ballot:
     """The votes of one election, by the voters there were when it began."""
 
-    def __init__(self, voters: VoterSet, own_id: int) -> None:
+    def __init__(self, voters: VoterSet, nominee: ReplicaKey) -> None:
         self.voters = voters
-        self.granting = {own_id}
+        # One that is being removed may still have to stand, but has no vote.
+        self.granting = {nominee.id} if voters.includes(nominee) else set()
         self._rejecting: set[int] = set()
 
     def record(self, voter_id: int, granted: bool) -> None:
@@ -90,6 +91,8 @@ class Leader:
     go back."""
     fetched: set[int] = field(default_factory=set)
     """Voters that have fetched since a majority last had."""
+    reported: dict[int, Voter] = field(default_factory=dict)
+    """What voters have said of themselves, as long as the log does not have it."""
 
 
 @dataclass(slots=True)

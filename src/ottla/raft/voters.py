@@ -28,11 +28,23 @@ class Listener(NamedTuple):
     port: int
 
 
+class KRaftVersions(NamedTuple):
+    """Levels of `kraft.version` that a node can work with. 1 takes the voters from the log (KIP-853)."""
+
+    min: int = 0
+    max: int = 0
+
+    def include(self, version: int) -> bool:
+        return self.min <= version <= self.max
+
+
+SUPPORTED = KRaftVersions(0, 1)
+
+
 class Voter(NamedTuple):
     key: ReplicaKey
     listeners: tuple[Listener, ...] = ()
-    kraft_version_min: int = 0
-    kraft_version_max: int = 0
+    kraft_versions: KRaftVersions = KRaftVersions()
 
 
 class VoterSet:
@@ -78,6 +90,13 @@ class VoterSet:
     def is_only(self, replica: ReplicaKey) -> bool:
         return len(self._by_id) == 1 and self.includes(replica)
 
+    def having(self, voter: Voter) -> VoterSet:
+        """In place of the one with the same id, where there is one."""
+        return VoterSet([*(each for each in self.voters if each.key.id != voter.key.id), voter])
+
+    def without(self, voter_id: int) -> VoterSet:
+        return VoterSet(each for each in self.voters if each.key.id != voter_id)
+
 
 def voters_in(record: VotersRecord) -> VoterSet:
     """As the log has them."""
@@ -85,8 +104,36 @@ def voters_in(record: VotersRecord) -> VoterSet:
         Voter(
             ReplicaKey(voter.voter_id, voter.voter_directory_id),
             tuple(Listener(each.name, each.host, each.port) for each in voter.endpoints),
-            voter.k_raft_version_feature.min_supported_version,
-            voter.k_raft_version_feature.max_supported_version,
+            KRaftVersions(
+                voter.k_raft_version_feature.min_supported_version,
+                voter.k_raft_version_feature.max_supported_version,
+            ),
         )
         for voter in record.voters
+    )
+
+
+def record_of(voters: VoterSet) -> VotersRecord:
+    """As the log is to have them."""
+    from kio.schema.types import BrokerId
+    from kio.schema.voters_record.v0 import data
+    from kio.static.primitive import i16, u16
+
+    return data.VotersRecord(
+        version=i16(0),
+        voters=tuple(
+            data.Voter(
+                voter_id=BrokerId(voter.key.id),
+                voter_directory_id=voter.key.directory_id,
+                endpoints=tuple(
+                    data.Endpoint(name=each.name, host=each.host, port=u16(each.port))
+                    for each in voter.listeners
+                ),
+                k_raft_version_feature=data.KRaftVersionFeature(
+                    min_supported_version=i16(voter.kraft_versions.min),
+                    max_supported_version=i16(voter.kraft_versions.max),
+                ),
+            )
+            for voter in voters.voters
+        ),
     )

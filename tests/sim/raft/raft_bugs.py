@@ -15,7 +15,10 @@ from ottla.raft.events import (
     Truncate,
 )
 from ottla.raft.messages import Position, VoteRequest
+from ottla.raft.progress import Progress
 from ottla.raft.states import Candidate, Follower, Leader, Unattached
+from ottla.raft.voter_changes import Standing
+from ottla.raft.voters import VoterSet
 from ottla.wire.errors import ErrorCode
 
 
@@ -83,7 +86,7 @@ class CountsRecordsThatAreNotSynced(RaftCore):
     """The leader takes what is in its memory for written."""
 
     def _advance(self, state: Leader) -> None:
-        state.followers.synced(self.me.id, self._log.end_offset, self._now_ms)
+        state.followers.synced(self.me, self._log.end_offset, self._now_ms)
         super()._advance(state)
 
 
@@ -183,6 +186,98 @@ class AcknowledgesBeforeSyncing(SimLog):
         self._synced = min(offset, max(len(self.entries) - 2, 0)) if offset else 0
 
 
+# Mistakes about voters that change.
+
+
+class CountsTheOldVoters(RaftCore):
+    """A leader goes by the voters there were when it was elected."""
+
+    def _adopt_voters(self) -> None:
+        if not isinstance(self.state, Leader):
+            super()._adopt_voters()
+
+
+class CountsVotersOnlyOnceCommitted(RaftCore):
+    """Others may have the change, and go by it, long before."""
+
+    def _adopt_voters(self) -> None:
+        if self._log.voters_offset < (self.committed or 0):
+            super()._adopt_voters()
+
+
+class MakesTwoChangesAtOnce(RaftCore):
+    def _standing(self, state: Leader) -> Standing:
+        return super()._standing(state)._replace(voters_offset=-1)
+
+
+class ChangesVotersBeforeItsEpochIsCommitted(RaftCore):
+    """A change of an earlier leader, which nobody here knows of, may be in force elsewhere."""
+
+    def _standing(self, state: Leader) -> Standing:
+        standing = super()._standing(state)
+        if standing.high_watermark is None:
+            return standing._replace(high_watermark=self._log.end_offset)
+        return standing
+
+
+class CountsItselfAfterItsRemoval(RaftCore):
+    def _advance(self, state: Leader) -> None:
+        followers = state.followers
+        if not self.is_voter:
+            known = followers.voters
+            followers.voters = {**known, self.me.id: Progress(self._log.end_offset, self._now_ms)}
+            super()._advance(state)
+            followers.voters = known
+        else:
+            super()._advance(state)
+
+
+class LeadsOnAfterItsRemoval(RaftCore):
+    def _resign(self, leader: Leader) -> None:
+        if self.is_voter:
+            super()._resign(leader)
+
+
+class NeverStandsOnceRemoved(RaftCore):
+    """Also where nobody else has heard of the removal, and its log is longer than theirs."""
+
+    @property
+    def _may_stand(self) -> bool:
+        return self.is_voter
+
+
+class StandsBeforeItsLogIsCut(RaftCore):
+    """By voters that it has only named itself, and cannot keep."""
+
+    @property
+    def _log_may_shrink(self) -> bool:
+        return False
+
+    @_log_may_shrink.setter
+    def _log_may_shrink(self, value: bool) -> None: ...
+
+
+class TakesAnEmptyDiskForTheOneBefore(RaftCore):
+    """A voter that has lost its disk, and its vote with it, goes on as if nothing had happened."""
+
+    def _adopt_voters(self) -> None:
+        voters = VoterSet.of_ids(self._log.voters.ids)
+        if voters != self.voters:
+            self.voters = voters
+            if isinstance(self.state, Leader):
+                self.state.followers.adopt(voters)
+
+    def _vote(self, request: VoteRequest) -> tuple[ErrorCode, bool]:
+        return super()._vote(request._replace(voter=None))
+
+
+class KeepsVotersThatWereCutOff(SimLog):
+    def truncate(self, end_offset: int) -> None:
+        voters = list(self._voters)
+        super().truncate(end_offset)
+        self._voters = voters
+
+
 # Found by seeds; the others by the schedules they need.
 BUGS: dict[type[RaftCore], set[str]] = {
     VotesTwice: {"TwoLeadersInAnEpoch"},
@@ -199,4 +294,16 @@ BUGS: dict[type[RaftCore], set[str]] = {
     DoesNotTruncate: {"NoLeaderThoughAMajorityLives"},
     NeverStands: {"NoLeaderThoughAMajorityLives"},
     NeverRandom: {"NoLeaderThoughAMajorityLives"},
+}
+
+BUGS_OF_CHANGES: dict[type[RaftCore], set[str]] = {
+    CountsTheOldVoters: {"CommittedEntryLost", "TwoLeadersInAnEpoch"},
+    CountsVotersOnlyOnceCommitted: {"CommittedEntryLost", "TwoLeadersInAnEpoch"},
+    MakesTwoChangesAtOnce: {"CommittedEntryLost", "TwoLeadersInAnEpoch"},
+    ChangesVotersBeforeItsEpochIsCommitted: {"CommittedEntryLost", "TwoLeadersInAnEpoch"},
+    CountsItselfAfterItsRemoval: {"CommittedEntryLost"},
+    LeadsOnAfterItsRemoval: {"NoLeaderThoughAMajorityLives"},
+    NeverStandsOnceRemoved: {"NoLeaderThoughAMajorityLives"},
+    StandsBeforeItsLogIsCut: {"CommittedEntryLost", "TwoLeadersInAnEpoch"},
+    TakesAnEmptyDiskForTheOneBefore: {"CommittedEntryLost", "TwoLeadersInAnEpoch"},
 }

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
+from uuid import UUID
 
 from raft_checkers import Checkers, Violation
 
@@ -21,6 +22,7 @@ from ottla.raft.events import (
     Answered,
     AppendFetched,
     AppendLeaderChange,
+    AppendQuorumChange,
     Commit,
     Effect,
     Election,
@@ -42,15 +44,18 @@ from ottla.raft.events import (
     Warn,
 )
 from ottla.raft.messages import (
+    AddVoterRequest,
     FetchRequest,
     FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
     Position,
+    RemoveVoterRequest,
     Request,
+    VoterChange,
 )
 from ottla.raft.roles import Role
-from ottla.raft.voters import ReplicaKey, VoterSet
+from ottla.raft.voters import SUPPORTED, ReplicaKey, Voter, VoterSet
 
 TIMEOUTS = Timeouts(election=100, fetch=200, backoff_max=100, request=200, retry_backoff=5)
 # Elections take about as long as a message: many stand at once.
@@ -61,17 +66,38 @@ SNAPSHOT_PART = 3
 Entry = tuple[int, Any]
 
 
+class Voters(NamedTuple):
+    """The value of an entry that changes them."""
+
+    set: VoterSet
+    why: str
+
+
 class SimLog:
     """Entries before `start_offset` are only in the snapshot, which is the list of them."""
 
     def __init__(self, voters: VoterSet) -> None:
-        self.voters = voters
+        self._voters = [(-1, voters)]
+        """With the offsets from which on they are."""
+        self.kraft_version = 0
         self.entries: list[Entry] = []
         self.start_offset = 0
         self.synced = 0
         self.snapshot: SnapshotId | None = None
         self._epochs: list[int] = []
         self._starts: list[int] = []
+
+    @property
+    def voters(self) -> VoterSet:
+        return self._voters[-1][1]
+
+    @property
+    def former_voters(self) -> VoterSet:
+        return self._voters[-2][1] if len(self._voters) > 1 else VoterSet()
+
+    @property
+    def voters_offset(self) -> int:
+        return self._voters[-1][0]
 
     @property
     def end_offset(self) -> int:
@@ -99,6 +125,8 @@ class SimLog:
         if not self._epochs or self._epochs[-1] != entry[0]:
             self._epochs.append(entry[0])
             self._starts.append(len(self.entries))
+        if isinstance(entry[1], Voters):
+            self._voters.append((len(self.entries), entry[1].set))
         self.entries.append(entry)
 
     def truncate(self, end_offset: int) -> None:
@@ -107,6 +135,8 @@ class SimLog:
         while self._starts and self._starts[-1] >= end_offset:
             self._starts.pop()
             self._epochs.pop()
+        while self._voters[-1][0] >= end_offset:
+            self._voters.pop()
 
     def take_snapshot(self, offset: int) -> None:
         self.snapshot = SnapshotId(offset, self.entries[offset - 1][0])
@@ -120,9 +150,10 @@ class SimLog:
 
 
 class SimNode:
-    def __init__(self, node_id: int, voters: VoterSet, rate: float) -> None:
-        self.id = node_id
-        self.log = SimLog(voters)
+    def __init__(self, key: ReplicaKey, log: SimLog, rate: float) -> None:
+        self.key = key
+        self.id = key.id
+        self.log = log
         self.election = Election()
         self.rate = rate
         """Of its clock."""
@@ -144,7 +175,9 @@ class Quorum:
         voters: int = 3,
         observers: int = 0,
         log: type[SimLog] = SimLog,
+        changes: bool = False,
     ) -> None:
+        """`changes`: the log has the voters, whose disks have ids; else they are those of a configuration."""
         self.random = Random(seed)
         self._core = core
         self.now = 0.0
@@ -152,14 +185,16 @@ class Quorum:
         self._order = count()
         self._values = count(1)
         self._waiting_ids = count()
+        self._changes = (f"change {number}" for number in count(1))
+        self._log = log
+        self.changes = changes
+        self._disks = count(1)
         ids = range(1, voters + observers + 1)
-        voter_set = VoterSet.of_ids(ids[:voters])
-        self.voters = voter_set
+        keys = [self._new_key(node_id) for node_id in ids]
+        self.voters = VoterSet(Voter(key, (), SUPPORTED) for key in keys[:voters])
         self.nodes = {
-            node_id: SimNode(node_id, voter_set, 0.9 + 0.2 * self.random.random()) for node_id in ids
+            key.id: SimNode(key, self._new_log(key), 0.9 + 0.2 * self.random.random()) for key in keys
         }
-        for node in self.nodes.values():
-            node.log = log(voter_set)
         self.checkers = Checkers()
         self.cut: set[tuple[int, int]] = set()
         """Directed pairs between which nothing gets through."""
@@ -167,9 +202,20 @@ class Quorum:
         self.delay_ms = 2.0
         self.torn_steps = 0.0
         """How likely a crash strikes between the effects of one step."""
+        self.full_disks = 0.0
+        """How likely it is that who leads no more cannot keep what it has not synced."""
         self.timeouts = TIMEOUTS
         self.records_per_fetch = 5
         self.sync_ms = 10.0
+
+    def _new_key(self, node_id: int) -> ReplicaKey:
+        return ReplicaKey(node_id, UUID(int=1000 * node_id + next(self._disks)) if self.changes else None)
+
+    def _new_log(self, key: ReplicaKey) -> SimLog:
+        """Who is no voter from the beginning is not told who they are."""
+        log = self._log(self.voters if not self.changes or self.voters.includes(key) else VoterSet())
+        log.kraft_version = 1 if self.changes else 0
+        return log
 
     # Time.
 
@@ -198,9 +244,8 @@ class Quorum:
         # The file may be behind what the log proves.
         last_epoch = node.log.last_epoch
         election = node.election if node.election.epoch >= last_epoch else Election(last_epoch)
-        node.core = self._core(
-            ReplicaKey(node.id), node.log, election, self.random, self.timeouts, self.voters.ids
-        )
+        bootstrap = tuple(self.nodes) if self.changes else self.voters.ids
+        node.core = self._core(node.key, node.log, election, self.random, self.timeouts, bootstrap)
         self.checkers.started(node.id)
         self.step(node, Started())
 
@@ -210,6 +255,14 @@ class Quorum:
         if power_loss:
             node.log.truncate(self.random.randint(node.log.synced, node.log.end_offset))
         node.log.synced = node.log.end_offset
+
+    def lose_disk(self, node: SimNode) -> None:
+        """It comes back empty, with another id."""
+        if node.is_up:
+            self.crash(node, power_loss=True)
+        node.key = self._new_key(node.id)
+        node.log = self._new_log(node.key)
+        node.election = Election()
 
     def clock(self, node: SimNode) -> int:
         return int(self.now * node.rate)
@@ -270,7 +323,9 @@ class Quorum:
             case AppendLeaderChange():
                 self.checkers.leads(node.id, effect.epoch, log.entries)
                 node.leads_epoch = effect.epoch
-                self._append(node, (effect.epoch, f"leader {node.id}.{node.life}"))
+                self._append(node, (effect.epoch, _first_value(node, effect)))
+            case AppendQuorumChange():
+                self._append(node, (node.core.epoch, Voters(effect.change.voters, next(self._changes))))
             case AppendFetched():
                 for offset, entry in effect.records:
                     if offset == log.end_offset:
@@ -279,6 +334,9 @@ class Quorum:
                 log.synced = log.end_offset
                 self.step(node, Synced(log.end_offset))
             case SyncLog():
+                if self.full_disks and self.random.random() < self.full_disks:
+                    # Without room for what this node wrote as leader.
+                    log.truncate(log.synced)
                 log.synced = log.end_offset
             case Truncate():
                 self.checkers.truncates(node.id, effect.end_offset, log.entries)
@@ -317,10 +375,10 @@ class Quorum:
         life, epoch = node.life, node.core.epoch
 
         def synced() -> None:
-            if node.life == life and node.is_up and node.core.epoch == epoch:
+            leads_on = node.is_up and node.core.epoch == epoch and node.core.role is Role.LEADER
+            if node.life == life and leads_on:
                 node.log.synced = max(node.log.synced, offset + 1)
-                if node.core.role is Role.LEADER:
-                    self.step(node, Synced(node.log.synced))
+                self.step(node, Synced(node.log.synced))
 
         self.at(self.random.uniform(0.1, self.sync_ms), synced)
         self._wake(node)
@@ -329,6 +387,11 @@ class Quorum:
         """What a client would write."""
         if node.is_up and node.core.role is Role.LEADER and node.leads_epoch == node.core.epoch:
             self._append(node, (node.core.epoch, next(self._values)))
+
+    def change(self, node: SimNode, request: VoterChange) -> None:
+        """What an administrator would ask for."""
+        if node.is_up and node.leads_epoch == node.core.epoch:
+            self._receive(node, request, lambda _: None)
 
     def snapshot(self, node: SimNode) -> None:
         committed = node.core.committed if node.is_up else None
@@ -424,6 +487,7 @@ class Quorum:
             for node in self.nodes.values()
             if node.is_up
             and node.core.role is Role.LEADER
+            and node.core.is_voter
             and node.core.high_watermark == node.log.end_offset
         ]
         return max(leaders, key=lambda node: node.core.epoch, default=None)
@@ -438,9 +502,26 @@ class Quorum:
             if node.is_up
         )
 
+    def can_recover(self) -> bool:
+        """Of whatever set of voters any node believes in, a majority still has its disks."""
+        return all(self._has_majority(node.log.voters) for node in self.nodes.values())
+
+    def _has_majority(self, voters: VoterSet) -> bool:
+        return len(voters) == 0 or self.survives(voters)
+
+    def survives(self, voters: VoterSet, lost: SimNode | None = None) -> bool:
+        """Whether a majority would be left without one disk."""
+        whole = [node for node in self.nodes.values() if node is not lost and voters.includes(node.key)]
+        return len(whole) >= voters.majority
+
     def resign(self, node: SimNode) -> None:
         if node.is_up:
             self.step(node, Resign(stopping=False))
+
+
+def _first_value(node: SimNode, effect: AppendLeaderChange) -> Any:
+    name = f"leader {node.id}.{node.life}"
+    return name if effect.written is None else Voters(effect.written.voters, name)
 
 
 def _snapshot_part(
@@ -462,32 +543,49 @@ def run_seed(
     log: type[SimLog] = SimLog,
     turns: int = 40,
     faults: bool = True,
+    changes: bool = False,
 ) -> Quorum:
     """A life full of faults, then quiet: a majority must find a leader, and everybody must agree."""
     shape = Random(seed)
+    voters, observers = (1, 2, 3, 3, 3, 4, 5), (0, 0, 1)
+    if changes:
+        voters, observers = (1, 1, 2, 3, 3, 4), (1, 2, 3)
     quorum = Quorum(
-        seed, core, voters=shape.choice((1, 2, 3, 3, 3, 4, 5)), observers=shape.choice((0, 0, 1)), log=log
+        seed,
+        core,
+        voters=shape.choice(voters),
+        observers=shape.choice(observers),
+        log=log,
+        changes=changes,
     )
     random = quorum.random
     quorum.timeouts = shape.choice((TIMEOUTS, NERVOUS))
     quorum.records_per_fetch = shape.choice((1, 1, 5))
     quorum.sync_ms = shape.choice((1, 10, 100))
-    habit = shape.choice((_disturb, _hunt_leaders))
+    habit = shape.choice(
+        (_disturb, _hunt_leaders, _divide, _divide) if changes else (_disturb, _hunt_leaders)
+    )
     nodes = list(quorum.nodes.values())
     for node in nodes:
         quorum.at(random.uniform(0, 50), lambda node=node: quorum.start(node))  # type: ignore[misc]
     quorum.run(60)
     quorum.torn_steps = shape.choice((0.0, 0.002, 0.01, 0.03)) if faults else 0
+    if changes:
+        quorum.full_disks = shape.choice((0.0, 0.3))
     for _ in range(turns if faults else 0):
         habit(quorum, random, nodes)
         for _ in range(random.randint(0, 6)):
             node = random.choice(nodes)
             quorum.propose(node)
             quorum.run(random.uniform(0, 15))
+        if changes:
+            _change_voters(quorum, random, nodes)
         for node in nodes:
             quorum.propose(node)
         quorum.run(random.uniform(1, 80))
     _quieten(quorum, random, nodes)
+    if not quorum.can_recover():
+        return quorum
     if not quorum.run(20_000, quorum.has_converged):
         raise Violation(
             "NoLeaderThoughAMajorityLives",
@@ -555,12 +653,51 @@ def _hunt_leaders(quorum: Quorum, random: Random, nodes: list[SimNode]) -> None:
             quorum.cut |= {(other.id, deaf.id), (deaf.id, other.id)}
 
 
+def _divide(quorum: Quorum, random: Random, nodes: list[SimNode]) -> None:
+    """Two sides that cannot see each other, each with its own idea of who the voters are; or one again."""
+    quorum.delay_ms = random.choice((1, 5))
+    for node in nodes:
+        if not node.is_up and random.random() < 0.7:
+            quorum.start(node)
+        elif node.is_up and random.random() < 0.05:
+            quorum.crash(node, power_loss=random.random() < 0.5)
+    quorum.cut.clear()
+    if random.random() < 0.7:
+        ids = list(quorum.nodes)
+        side = set(random.sample(ids, random.randint(1, len(ids))))
+        quorum.cut = {(a, b) for a in ids for b in ids if (a in side) != (b in side)}
+
+
+def _change_voters(quorum: Quorum, random: Random, nodes: list[SimNode]) -> None:
+    """Somebody is added or removed, sometimes several at once; now and then a disk is lost."""
+    for leader in nodes:
+        if not leader.is_up or leader.core.role is not Role.LEADER:
+            continue
+        for _ in range(random.choice((0, 1, 2, 4))):
+            voters = leader.core.voters
+            others = [node for node in nodes if voters.get(node.id) is None]
+            if others and random.random() < 0.6:
+                new = Voter(random.choice(others).key, (), SUPPORTED)
+                quorum.change(leader, AddVoterRequest(new))
+                continue
+            # Rather those whose disks are lost; and never so that nothing would go on.
+            gone = [voter for voter in voters.voters if quorum.nodes[voter.key.id].key != voter.key]
+            removed = random.choice(gone or voters.voters).key
+            if quorum.survives(voters.without(removed.id)):
+                quorum.change(leader, RemoveVoterRequest(removed))
+    if random.random() < 0.1:
+        node = random.choice(nodes)
+        if all(quorum.survives(each.log.voters, lost=node) for each in nodes if len(each.log.voters)):
+            quorum.lose_disk(node)
+
+
 def _quieten(quorum: Quorum, random: Random, nodes: list[SimNode]) -> None:
     """The network heals; of the nodes that are down, some stay down, but a majority of voters lives."""
     quorum.cut.clear()
     quorum.loss, quorum.delay_ms, quorum.torn_steps = 0, 2, 0
+    quorum.full_disks = 0
     voters = [node for node in nodes if node.id in quorum.voters.ids]
-    may_stay_down = len(voters) - quorum.voters.majority
+    may_stay_down = 0 if quorum.changes else len(voters) - quorum.voters.majority
     for node in nodes:
         if not node.is_up:
             if node in voters and may_stay_down > 0 and random.random() < 0.5:

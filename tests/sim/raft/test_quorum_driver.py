@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from quorum_nodes import Nodes
+from quorum_nodes import Nodes, QuorumNode
 
 from ottla.raft.snapshots import Snapshots
 from ottla.sim.world import SimWorld
@@ -40,18 +40,21 @@ def test_three_voters_and_an_observer_agree() -> None:
             assert node.led[-1].leader_id == leader.id and node.led[-1].epoch == leader.quorum.epoch
             with pytest.raises(NotController):
                 await nodes.create_topic(node)
-        described = leader.quorum.describe()
         end = leader.quorum.next_offset
-        assert {voter: known and known.acknowledged_offset for voter, known in described.voters.items()} == {
-            1: end,
-            2: end,
-            3: end,
-        }
-        assert [(key.id, known.acknowledged_offset) for key, known in described.observers.items()] == [
-            (4, end)
-        ]
+        async with asyncio.timeout(10):
+            while described_ends(leader) != ({1: end, 2: end, 3: end}, {4: end}):
+                await asyncio.sleep(0.05)
 
     run(scenario, observer=True)
+
+
+def described_ends(leader: QuorumNode) -> tuple[dict[int, int | None], dict[int, int]]:
+    """How far voters and observers are, as their leader knows it."""
+    described = leader.quorum.describe()
+    return (
+        {voter: known and known.acknowledged_offset for voter, known in described.voters.items()},
+        {key.id: known.acknowledged_offset for key, known in described.observers.items()},
+    )
 
 
 @pytest.mark.parametrize("power_loss", [False, True])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from random import Random
+from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.session import Session
 from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import Endpoint
+from ottla.raft.settings import QuorumSettings
 from ottla.replication.manager import HostedTopic
 from ottla.runtime.turns import run_in_turns
 
@@ -137,13 +139,15 @@ class NoReplicas:
 def broker_with(image: MetadataImage, properties: Mapping[str, str] | None = None, **parts: Any) -> Broker:
     """Parts that a test does not give are None: a handler that needs them fails."""
     controller = parts.get("controller") or MemoryController(image)
+    config = BrokerConfig.from_properties({"node.id": "1", **(properties or {})})
     given: dict[str, Any] = {
-        "config": BrokerConfig.from_properties({"node.id": "1", **(properties or {})}),
+        "config": config,
         "node_id": 1,
         "cluster_id": "cluster",
         "metadata": controller,
         "controller": controller,
         "replicas": NoReplicas(),
+        "quorum": SimpleNamespace(kraft_version=0, voter_set=QuorumSettings.from_config(config).voters),
     } | parts
     return Broker(**{field.name: given.get(field.name) for field in fields(Broker)})
 

@@ -17,6 +17,9 @@ class MemoryLog:
     end_offset: int = 0
     start_offset: int = 0
     snapshot: SnapshotId | None = None
+    voters_offset: int = -1
+    kraft_version: int = 0
+    former_voters: VoterSet = field(default_factory=VoterSet)
 
     @property
     def last_epoch(self) -> int:

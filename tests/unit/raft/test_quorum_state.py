@@ -24,16 +24,17 @@ def disk() -> SimDisk:
 
 
 @pytest.mark.parametrize(
-    "election",
+    ("election", "kraft_version"),
     [
-        Election(0),
-        Election(3, voted=ReplicaKey(1)),
-        Election(3, voted=ReplicaKey(2, UUID(int=77))),
-        Election(3, leader_id=1, voted=ReplicaKey(1)),
+        (Election(0), 0),
+        (Election(3, voted=ReplicaKey(1)), 0),
+        (Election(3, leader_id=1, voted=ReplicaKey(1)), 0),
+        (Election(3), 1),
+        (Election(3, voted=ReplicaKey(2, UUID(int=77))), 1),
     ],
 )
-def test_an_election_survives(disk: SimDisk, election: Election) -> None:
-    state = QuorumState(election, synced_offset=17)
+def test_an_election_survives(disk: SimDisk, election: Election, kraft_version: int) -> None:
+    state = QuorumState(election, synced_offset=17, kraft_version=kraft_version)
     save_quorum_state(disk, "/q", state, (1,))
     assert load_quorum_state(disk, "/q") == state
 
@@ -52,9 +53,8 @@ def test_the_newer_layout_is_read(disk: SimDisk) -> None:
         b'{"leaderId":-1,"leaderEpoch":2,"votedId":1,"votedDirectoryId":"J8aAPcfLQt2bqs1JT_rMgQ",'
         b'"data_version":1}',
     )
-    assert load_quorum_state(disk, "/q") == QuorumState(
-        Election(2, voted=ReplicaKey(1, parse_uuid("J8aAPcfLQt2bqs1JT_rMgQ")))
-    )
+    voted = ReplicaKey(1, parse_uuid("J8aAPcfLQt2bqs1JT_rMgQ"))
+    assert load_quorum_state(disk, "/q") == QuorumState(Election(2, voted=voted), kraft_version=1)
 
 
 def test_no_file_is_no_election(disk: SimDisk) -> None:

@@ -35,6 +35,7 @@ TOPICS = ("words", "numbers")
 NAMES = st.sampled_from([*TOPICS, *TOPICS, "absent", "", ".", "no spaces", "1", "__cluster_metadata"])
 
 PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
+    "uint16": st.sampled_from([0, 1, 9092, 2**16 - 1]),
     "int8": st.sampled_from([-1, 0, 1, 2, 4, 8, 16, 32, 127]),
     "int16": st.sampled_from([-1, 0, 1, 3, 2**15 - 1]),
     "int32": st.sampled_from([-2, -1, 0, 1, 2, 2**31 - 1]),

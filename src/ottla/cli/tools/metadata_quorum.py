@@ -1,19 +1,18 @@
-"""`kafka-metadata-quorum`: who leads the metadata quorum, and how far the others have come."""
+"""`kafka-metadata-quorum`: who leads the metadata quorum, how far the others have come, and who is in it."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from ottla.cli.framework.errors import ToolError
 from ottla.cli.framework.output import Table, columns, show
 from ottla.cli.framework.tool import COMMAND_CONFIG, EITHER_CONTROLLER, EITHER_SERVER, Command, Option, Tool
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from ottla.cli.cluster.admin import Admin
 
 _COLUMNS = (
@@ -28,6 +27,16 @@ _COLUMNS = (
 
 
 def run(given: argparse.Namespace) -> int:
+    match given.command:
+        case "add-controller":
+            return _add(given)
+        case "remove-controller":
+            return _remove(given)
+        case _:
+            return _describe(given)
+
+
+def _describe(given: argparse.Namespace) -> int:
     from ottla.cli.cluster.admin import cluster
     from ottla.client.admin.quorum import describe_quorum
 
@@ -41,6 +50,98 @@ def run(given: argparse.Namespace) -> int:
             _show_replication(given, quorum)
         else:
             _show_status(given, admin, answer, quorum)
+    return 0
+
+
+class _Controller(NamedTuple):
+    id: int
+    directory_id: UUID
+    listeners: list[tuple[str, str, int]]
+
+
+def _add(given: argparse.Namespace) -> int:
+    from ottla.cli.cluster.admin import cluster
+    from ottla.client.admin.quorum import add_voter
+    from ottla.metadata.uuids import uuid_text
+
+    if given.command_config is None:
+        raise ToolError(
+            "You must supply the configuration file of the controller you are adding when using "
+            "add-controller."
+        )
+    new = _controller(given.command_config)
+    with cluster(given) as admin:
+        if not given.dry_run:
+            admin.call(add_voter, *new)
+    endpoints = [f"{name}://{_host(host)}:{port}" for name, host, port in new.listeners]
+    directory_id = uuid_text(new.directory_id)
+    text = (
+        f"{'DRY RUN of adding' if given.dry_run else 'Added'} controller {new.id} with directory id "
+        f"{directory_id} and endpoints: {', '.join(endpoints)}"
+    )
+    show(
+        given,
+        {"id": new.id, "directoryId": directory_id, "endpoints": endpoints, "dryRun": given.dry_run},
+        [text],
+    )
+    return 0
+
+
+def _controller(path: str) -> _Controller:
+    """Who it is, from the file it is started with and from its directory."""
+    from ottla.cli.broker.settings import broker_config
+    from ottla.config import ConfigError
+    from ottla.config.listeners import ANY_HOST
+    from ottla.metadata.meta_properties import MetaPropertiesError, load
+    from ottla.runtime.disk import PosixDisk
+
+    hint = "Is this a valid controller configuration file?"
+    try:
+        config = broker_config(path, None, None, ())
+    except ConfigError as error:
+        raise ToolError(f"{path}: {error}. {hint}") from None
+    if "controller" not in config.strings("process.roles"):
+        raise ToolError(f"process.roles did not contain 'controller' in configuration file. {hint}")
+    try:
+        properties = load(PosixDisk(), config.metadata_log_dir)
+    except (MetaPropertiesError, OSError) as error:
+        raise ToolError(str(error)) from None
+    if properties is None:
+        raise ToolError(
+            f"Unable to read meta.properties from {config.metadata_log_dir}: run this where the controller "
+            "is, after kafka-storage format --no-initial-controllers"
+        )
+    listeners = [
+        (each.listener, "localhost" if each.host in ANY_HOST else each.host, each.port)
+        for each in config.advertised_controller_listeners
+    ]
+    if not listeners:
+        names = ",".join(config.strings("controller.listener.names"))
+        raise ToolError(f"Cannot find information about controller listener name: {names}")
+    return _Controller(config.node_id, properties.directory_id, listeners)
+
+
+def _remove(given: argparse.Namespace) -> int:
+    from ottla.cli.cluster.admin import cluster
+    from ottla.client.admin.quorum import remove_voter
+    from ottla.metadata.uuids import parse_uuid, uuid_text
+
+    if given.controller_id < 0:
+        raise ToolError(f"Invalid negative --controller-id: {given.controller_id}")
+    try:
+        directory_id = parse_uuid(given.controller_directory_id)
+    except ValueError as error:
+        raise ToolError(f"Failed to parse --controller-directory-id: {error}") from None
+    with cluster(given) as admin:
+        if not given.dry_run:
+            admin.call(remove_voter, given.controller_id, directory_id)
+    what = "DRY RUN of removing " if given.dry_run else "Removed "
+    shown = uuid_text(directory_id)
+    show(
+        given,
+        {"id": given.controller_id, "directoryId": shown, "dryRun": given.dry_run},
+        [f"{what}KRaft controller {given.controller_id} with directory id {shown}"],
+    )
     return 0
 
 
@@ -134,9 +235,11 @@ def _host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+_DRY_RUN = Option("dry-run", "only say what would be done")
+
 TOOL = Tool(
     name="metadata-quorum",
-    description="Show the state of the metadata quorum.",
+    description="Show the state of the metadata quorum, and change its voters.",
     run=run,
     options=(EITHER_SERVER, EITHER_CONTROLLER, COMMAND_CONFIG),
     commands=(
@@ -149,6 +252,30 @@ TOOL = Tool(
                 Option("human-readable", "with --replication: how long ago instead of timestamps"),
             ),
         ),
+        Command(
+            "add-controller",
+            "make a controller one of the voters; --command-config is the file that it is started with",
+            (_DRY_RUN,),
+        ),
+        Command(
+            "remove-controller",
+            "make a controller one of the voters no more",
+            (
+                Option("controller-id", "its node id", "ID", int, required=True, short="-i"),
+                Option(
+                    "controller-directory-id",
+                    "the id of the directory of its metadata log, as describe shows it",
+                    "ID",
+                    required=True,
+                    short="-d",
+                ),
+                _DRY_RUN,
+            ),
+        ),
     ),
-    examples=("--bootstrap-server localhost:9092 describe --status",),
+    examples=(
+        "--bootstrap-server localhost:9092 describe --status",
+        "--bootstrap-server localhost:9092 --command-config controller.properties add-controller",
+        "--bootstrap-server localhost:9092 remove-controller -i 3 -d J8aAPcfLQt2bqs1JT_rMgQ",
+    ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cli.files.releases import METADATA_VERSION, RELEASES, level_of
 from ottla.cli.framework.errors import ToolError
@@ -13,8 +13,13 @@ from ottla.cli.framework.tool import Command, Option, Tool
 from ottla.cli.tools.features import RELEASE_COMMANDS, feature_dependencies, version_mapping
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from ottla.config import BrokerConfig
     from ottla.metadata.meta_properties import MetaProperties
+    from ottla.raft.voters import VoterSet
+
+KRAFT_VERSION = "kraft.version"
 
 
 def run(given: argparse.Namespace) -> int:
@@ -59,10 +64,12 @@ def _directories(config: BrokerConfig) -> list[str]:
 
 def _format(given: argparse.Namespace) -> int:
     import random
+    import time
 
     from ottla.metadata.features import FEATURES
-    from ottla.metadata.meta_properties import MetaPropertiesError, prepare
+    from ottla.metadata.meta_properties import MetaPropertiesError, examine
     from ottla.metadata.uuids import parse_uuid
+    from ottla.raft.formatting import write_bootstrap_snapshot
     from ottla.runtime.disk import PosixDisk
 
     config = _config(given)
@@ -70,17 +77,17 @@ def _format(given: argparse.Namespace) -> int:
         parse_uuid(given.cluster_id)
     except ValueError as error:
         raise ToolError(f"--cluster-id: {error}; draw one with kafka-storage random-uuid") from None
-    if given.initial_controllers or given.add_scram:
-        raise ToolError("--initial-controllers and --add-scram are not part of this version")
-    if given.standalone and given.no_initial_controllers:
-        raise ToolError("--standalone and --no-initial-controllers cannot be used together")
+    if given.add_scram:
+        raise ToolError("--add-scram is not part of this version")
     level = next(feature.level_new for feature in FEATURES if feature.name == METADATA_VERSION)
     asked = level_of(given.release_version) if given.release_version else level
     features = {name: value for name, _, value in (text.partition("=") for text in given.feature)}
     if asked != level or features.get(METADATA_VERSION, str(level)) != str(level):
         raise ToolError(f"new clusters have {METADATA_VERSION} {RELEASES[level]} ({level}), no other")
+    quorum = _quorum(given, config, features.get(KRAFT_VERSION))
 
     directories = _directories(config)
+    metadata_dir = os.path.abspath(config.metadata_log_dir)
     disk = PosixDisk()
     try:
         before = {directory: _load(directory) for directory in directories}
@@ -90,14 +97,23 @@ def _format(given: argparse.Namespace) -> int:
                 f"Log directory {formatted[0]} is already formatted. "
                 "Use --ignore-formatted to ignore this directory and format the others."
             )
-        prepare(disk, random.SystemRandom(), directories, config.node_id, given.cluster_id)
+        examined = examine(disk, random.SystemRandom(), directories, config.node_id, given.cluster_id)
+        if metadata_dir in examined.new and "controller" in config.strings("process.roles"):
+            if quorum.directory_id is not None:
+                properties = examined.new[metadata_dir]
+                examined.new[metadata_dir] = properties._replace(directory_id=quorum.directory_id)
+            # First: a directory with its properties is taken for formatted as a whole.
+            now_ms = time.time_ns() // 1_000_000
+            write_bootstrap_snapshot(disk, metadata_dir, quorum.kraft_version, quorum.voters, now_ms)
+        examined.write_new(disk)
     except MetaPropertiesError as error:
         raise ToolError(str(error)) from None
     except OSError as error:
         raise ToolError(f"{error.filename}: {error.strerror}") from None
     new = [directory for directory, found in before.items() if found is None]
     lines = [
-        f"Formatting {_kind(config, directory)} {directory} with {METADATA_VERSION} {RELEASES[level]}."
+        f"Formatting {quorum.kind if directory == metadata_dir else 'data directory'} {directory} with "
+        f"{METADATA_VERSION} {RELEASES[level]}."
         for directory in new
     ]
     show(
@@ -108,9 +124,80 @@ def _format(given: argparse.Namespace) -> int:
     return 0
 
 
-def _kind(config: BrokerConfig, directory: str) -> str:
-    is_metadata = directory == os.path.abspath(config.metadata_log_dir)
-    return "dynamic metadata voter directory" if is_metadata else "data directory"
+class _Quorum(NamedTuple):
+    """What the directory of the metadata log is to say of it."""
+
+    kind: str
+    kraft_version: int
+    voters: VoterSet
+    directory_id: UUID | None = None
+    """Of this node, where its voters have been named."""
+
+
+def _quorum(given: argparse.Namespace, config: BrokerConfig, kraft_version: str | None) -> _Quorum:
+    from ottla.raft.voters import VoterSet
+
+    flags = (given.standalone, bool(given.initial_controllers), given.no_initial_controllers)
+    if sum(flags) > 1:
+        raise ToolError(
+            "only one of --standalone, --initial-controllers and --no-initial-controllers can be used"
+        )
+    if config.quorum_voters and (given.standalone or given.initial_controllers):
+        raise ToolError(
+            "You cannot specify controller.quorum.voters and format the node with --initial-controllers or "
+            "--standalone. If you want to use dynamic quorum, please remove controller.quorum.voters and "
+            "specify controller.quorum.bootstrap.servers instead."
+        )
+    is_controller = "controller" in config.strings("process.roles")
+    listeners = config.advertised_controller_listeners
+    # A node that no other can reach needs no quorum to grow.
+    is_dynamic = not config.quorum_voters and (bool(listeners) or not is_controller)
+    if kraft_version not in {None, str(int(is_dynamic))}:
+        raise ToolError(
+            f"Cannot set kraft.version to {kraft_version}: it is 1 where controller.quorum.voters is empty "
+            "and there is a listener of controller.listener.names, else 0"
+        )
+    if is_controller and is_dynamic and not any(flags):
+        raise ToolError(
+            "Because controller.quorum.voters is not set on this controller, you must specify one of the "
+            "following: --standalone, --initial-controllers, or --no-initial-controllers."
+        )
+    if given.initial_controllers:
+        voters = _initial_voters(given, config)
+        own = voters.get(config.node_id)
+        if own is not None:
+            return _Quorum("dynamic metadata voter directory", 1, voters, own.key.directory_id)
+        return _Quorum("dynamic metadata directory", 1, voters)
+    if given.standalone:
+        if not is_controller:
+            raise ToolError("You can only use --standalone on a controller.")
+        voters = _standalone(config) if listeners else VoterSet()
+        directory_id = voters.voters[0].key.directory_id if listeners else None
+        return _Quorum("dynamic metadata voter directory", int(is_dynamic), voters, directory_id)
+    return _Quorum("metadata directory", int(is_dynamic), VoterSet())
+
+
+def _initial_voters(given: argparse.Namespace, config: BrokerConfig) -> VoterSet:
+    from ottla.raft.formatting import parse_initial_voters
+
+    listener = config.strings("controller.listener.names")[0].upper()
+    try:
+        return parse_initial_voters(given.initial_controllers, listener)
+    except ValueError as error:
+        raise ToolError(f"--initial-controllers: {error}") from None
+
+
+def _standalone(config: BrokerConfig) -> VoterSet:
+    import random
+
+    from ottla.config.listeners import ANY_HOST
+    from ottla.metadata.uuids import random_uuid
+    from ottla.raft.voters import SUPPORTED, Listener, ReplicaKey, Voter, VoterSet
+
+    endpoint = config.advertised_controller_listeners[0]
+    host = "localhost" if endpoint.host in ANY_HOST else endpoint.host
+    key = ReplicaKey(config.node_id, random_uuid(random.SystemRandom()))
+    return VoterSet([Voter(key, (Listener(endpoint.listener, host, endpoint.port),), SUPPORTED)])
 
 
 def _load(directory: str) -> MetaProperties | None:
@@ -184,9 +271,16 @@ TOOL = Tool(
             (
                 _CONFIG,
                 Option("cluster-id", "the cluster's id", "ID", required=True, short="-t"),
-                Option("standalone", "for a quorum of this node alone", short="-s"),
-                Option("no-initial-controllers", "without naming the quorum's voters", short="-N"),
-                Option("initial-controllers", "the quorum's first voters", "VOTERS", short="-I"),
+                Option(
+                    "standalone", "for a quorum of this node alone, to which others may be added", short="-s"
+                ),
+                Option("no-initial-controllers", "for a node that is to join a quorum there is", short="-N"),
+                Option(
+                    "initial-controllers",
+                    "the quorum's first voters, as id@host:port:directory-id separated by commas",
+                    "VOTERS",
+                    short="-I",
+                ),
                 Option("ignore-formatted", "skip directories that are formatted already", short="-g"),
                 Option("release-version", "the release whose features to begin with", "RELEASE", short="-r"),
                 Option(
