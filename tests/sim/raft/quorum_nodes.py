@@ -47,18 +47,24 @@ class QuorumNode:
         settings = {
             "node.id": str(node_id),
             "log.dirs": "/data",
-            "listeners": f"PLAINTEXT://:9092,CONTROLLER://{self.host}:{PORT}",
             "controller.quorum.voters": voters,
             **TIMEOUTS,
         }
         settings |= {name.replace("_", "."): value for name, value in properties.items()}
-        # An observer is no controller, which the configuration of this version cannot say.
-        self.config = BrokerConfig.from_properties(settings | {"node.id": str(min(node_id, 3))})
+        self._settings = settings
+        self.listen(PORT)
         self.segment_bytes: int | None = segment_bytes
         """Smaller than the configuration allows, to see segments come and go."""
         self.failures: list[BaseException] = []
         self.led: list[Leadership] = []
         self.is_up = False
+
+    def listen(self, port: int) -> None:
+        """From the next start on."""
+        self.port = port
+        self._settings["listeners"] = f"PLAINTEXT://:9092,CONTROLLER://{self.host}:{port}"
+        # An observer is no controller, which the configuration of this version cannot say.
+        self.config = BrokerConfig.from_properties(self._settings | {"node.id": str(min(self.id, 3))})
 
     async def boot(self, runtime: Runtime) -> None:
         make_dir(runtime.disk, "/data")
@@ -94,7 +100,7 @@ class QuorumNode:
             cast(Any, broker),
             TaskScope("requests", lambda _, error: self.failures.append(error)),
         )
-        await server.bind(Endpoint("CONTROLLER", self.host, PORT), CONTROLLER_REGISTRY)
+        await server.bind(Endpoint("CONTROLLER", self.host, self.port), CONTROLLER_REGISTRY)
         server.serve()
         self.is_up = True
 

@@ -197,14 +197,6 @@ class CountsTheOldVoters(RaftCore):
             super()._adopt_voters()
 
 
-class CountsVotersOnlyOnceCommitted(RaftCore):
-    """Others may have the change, and go by it, long before."""
-
-    def _adopt_voters(self) -> None:
-        if self._log.voters_offset < (self.committed or 0):
-            super()._adopt_voters()
-
-
 class MakesTwoChangesAtOnce(RaftCore):
     def _standing(self, state: Leader) -> Standing:
         return super()._standing(state)._replace(voters_offset=-1)
@@ -244,17 +236,6 @@ class NeverStandsOnceRemoved(RaftCore):
     @property
     def _may_stand(self) -> bool:
         return self.is_voter
-
-
-class StandsBeforeItsLogIsCut(RaftCore):
-    """By voters that it has only named itself, and cannot keep."""
-
-    @property
-    def _log_may_shrink(self) -> bool:
-        return False
-
-    @_log_may_shrink.setter
-    def _log_may_shrink(self, value: bool) -> None: ...
 
 
 class TakesAnEmptyDiskForTheOneBefore(RaftCore):
@@ -298,12 +279,9 @@ BUGS: dict[type[RaftCore], set[str]] = {
 
 BUGS_OF_CHANGES: dict[type[RaftCore], set[str]] = {
     CountsTheOldVoters: {"CommittedEntryLost", "TwoLeadersInAnEpoch"},
-    CountsVotersOnlyOnceCommitted: {"CommittedEntryLost", "TwoLeadersInAnEpoch"},
     MakesTwoChangesAtOnce: {"CommittedEntryLost", "TwoLeadersInAnEpoch"},
-    ChangesVotersBeforeItsEpochIsCommitted: {"CommittedEntryLost", "TwoLeadersInAnEpoch"},
     CountsItselfAfterItsRemoval: {"CommittedEntryLost"},
     LeadsOnAfterItsRemoval: {"NoLeaderThoughAMajorityLives"},
     NeverStandsOnceRemoved: {"NoLeaderThoughAMajorityLives"},
-    StandsBeforeItsLogIsCut: {"CommittedEntryLost", "TwoLeadersInAnEpoch"},
     TakesAnEmptyDiskForTheOneBefore: {"CommittedEntryLost", "TwoLeadersInAnEpoch"},
 }

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import pytest
-from raft_bugs import CommitsOldEpochsByCount, ForgetsItsVote
+from raft_bugs import (
+    ChangesVotersBeforeItsEpochIsCommitted,
+    CommitsOldEpochsByCount,
+    ForgetsItsVote,
+    KeepsVotersThatWereCutOff,
+    NeverStandsOnceRemoved,
+)
 from raft_checkers import Violation
-from raft_quorum import Quorum, SimNode
+from raft_quorum import Quorum, SimLog, SimNode
 
 from ottla.raft.core import RaftCore
 from ottla.raft.events import Tick
+from ottla.raft.messages import AddVoterRequest, RemoveVoterRequest
 from ottla.raft.roles import Role
 from ottla.raft.states import Follower, Leader, Prospective
+from ottla.raft.voters import SUPPORTED, Voter
 
 
 def isolate(quorum: Quorum, node: SimNode) -> None:
@@ -29,7 +37,7 @@ def stands(quorum: Quorum, node: SimNode) -> None:
         state.election_due_ms = quorum.clock(node)
     while not isinstance(state := node.core.state, Prospective):
         quorum.step(node, Tick())
-    for voter_id in quorum.voters.ids:
+    for voter_id in state.ballot.voters.ids:
         state.ballot.record(voter_id, granted=True)
     quorum.step(node, Tick())
     assert node.core.role is Role.CANDIDATE
@@ -38,13 +46,29 @@ def stands(quorum: Quorum, node: SimNode) -> None:
 def led(core: type[RaftCore]) -> tuple[Quorum, SimNode, SimNode, SimNode]:
     """Three voters that agree, the leader first."""
     quorum = Quorum(1, core)
+    leader, one, other = agreed(quorum)
+    return quorum, leader, one, other
+
+
+def agreed(quorum: Quorum) -> list[SimNode]:
+    """All nodes, once they agree; the leader first, observers last."""
     for node in quorum.nodes.values():
         quorum.start(node)
     assert quorum.run(5000, quorum.has_converged)
     leader = quorum.leader()
     assert leader is not None
-    others = [node for node in quorum.nodes.values() if node is not leader]
-    return quorum, leader, others[0], others[1]
+    return [leader, *(node for node in quorum.nodes.values() if node is not leader)]
+
+
+def divide(quorum: Quorum, *sides: tuple[SimNode, ...]) -> None:
+    quorum.cut = {
+        (one.id, other.id)
+        for side in sides
+        for other_side in sides
+        if side is not other_side
+        for one in side
+        for other in other_side
+    }
 
 
 def becomes_leader(quorum: Quorum, node: SimNode) -> None:
@@ -109,6 +133,83 @@ def a_voter_restarts_between_two_candidates(core: type[RaftCore]) -> None:
     quorum.run(60)
     quorum.cut.clear()
     assert quorum.run(5000, quorum.has_converged)
+
+
+def two_leaders_change_the_voters(core: type[RaftCore]) -> None:
+    """The first adds one that only it and the new one know of; the next, elected without them, removes the
+    first. Had it not to commit a record of its own epoch before, their majorities would be strangers."""
+    quorum = Quorum(1, core, voters=4, observers=1, changes=True)
+    quorum.sync_ms = 0.2
+    first, second, third, fourth, new = agreed(quorum)
+    divide(quorum, (first, new), (second, third, fourth))
+    quorum.change(first, AddVoterRequest(Voter(new.key, (), SUPPORTED)))
+    assert quorum.run(100, lambda: len(new.log.voters) == 5)
+    becomes_leader(quorum, second)
+    divide(quorum, (first, new, fourth), (second, third))
+    quorum.change(second, RemoveVoterRequest(first.key))
+    quorum.run(60)
+    quorum.crash(first, power_loss=False)
+    quorum.start(first)
+    becomes_leader(quorum, first)
+    quorum.cut.clear()
+    assert quorum.run(5000, quorum.has_converged)
+
+
+def a_removal_is_cut_off_again(log: type[SimLog]) -> None:
+    """Whoever still went by it would soon need nobody else."""
+    quorum = Quorum(1, voters=3, changes=True, log=log)
+    quorum.sync_ms = 0.2
+    first, second, third = agreed(quorum)
+    isolate(quorum, first)
+    quorum.change(first, RemoveVoterRequest(third.key))
+    assert len(first.log.voters) == 2
+    becomes_leader(quorum, second)
+    quorum.cut.clear()
+    assert quorum.run(5000, quorum.has_converged)
+    assert quorum.leader() is second
+    becomes_leader(quorum, first)
+    assert quorum.run(5000, quorum.has_converged)
+    isolate(quorum, first)
+    quorum.change(first, RemoveVoterRequest(second.key))
+    quorum.run(60)
+    becomes_leader(quorum, second)
+    quorum.cut.clear()
+    assert quorum.run(5000, quorum.has_converged)
+
+
+def the_leader_of_two_removes_itself_unheard(core: type[RaftCore]) -> None:
+    """The other cannot be elected against its longer log."""
+    quorum = Quorum(1, core, voters=2, changes=True)
+    first, second = agreed(quorum)
+    isolate(quorum, first)
+    quorum.change(first, RemoveVoterRequest(first.key))
+    quorum.run(60)
+    assert first.log.voters.ids == (second.id,)
+    assert len(second.log.voters) == 2
+    quorum.crash(first, power_loss=False)
+    quorum.cut.clear()
+    quorum.start(first)
+    if not quorum.run(5000, lambda: quorum.leader() is second):
+        raise Violation("NoLeaderThoughAMajorityLives", f"{first.core.role}, {second.core.role}")
+    assert second.log.voters.ids == (second.id,)
+
+
+def test_a_leader_changes_voters_only_once_its_epoch_is_committed() -> None:
+    two_leaders_change_the_voters(RaftCore)
+    with pytest.raises(Violation, match="CommittedEntryLost"):
+        two_leaders_change_the_voters(ChangesVotersBeforeItsEpochIsCommitted)
+
+
+def test_voters_go_back_with_the_records_that_named_them() -> None:
+    a_removal_is_cut_off_again(SimLog)
+    with pytest.raises(Violation, match="CommittedEntryLost"):
+        a_removal_is_cut_off_again(KeepsVotersThatWereCutOff)
+
+
+def test_who_is_removed_still_stands_where_nobody_else_can() -> None:
+    the_leader_of_two_removes_itself_unheard(RaftCore)
+    with pytest.raises(Violation, match="NoLeaderThoughAMajorityLives"):
+        the_leader_of_two_removes_itself_unheard(NeverStandsOnceRemoved)
 
 
 def test_records_of_an_old_epoch_are_committed_by_a_record_of_the_new_one() -> None:

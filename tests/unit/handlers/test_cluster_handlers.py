@@ -62,6 +62,7 @@ def test_features() -> None:
         ("group.version", False),
         ("transaction.version", False),
         ("eligible.leader.replicas.version", False),
+        ("kraft.version", False),
     ]
     assert [(f.name, f.min_version_level, f.max_version_level) for f in response.finalized_features] == [
         ("metadata.version", 27, 27)
