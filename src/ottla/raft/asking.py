@@ -63,6 +63,9 @@ async def ask(peer: Peer, request: Request, settings: QuorumSettings, learn: Lea
             values = _fetch_snapshot(request, settings)
             return _fetched_snapshot(await peer.ask(ApiKey.FETCH_SNAPSHOT, values), learn)
         case UpdateVoterRequest():
+            if ApiKey.UPDATE_RAFT_VOTER not in peer.versions:
+                # A leader of an older version needs not know.
+                return VoterChangeResponse(ErrorCode.unsupported_version, request.epoch, None)
             answer = await peer.ask(ApiKey.UPDATE_RAFT_VOTER, _update_voter(request, settings))
             leader = answer.current_leader
             return VoterChangeResponse(answer.error_code, leader.leader_epoch, _somebody(leader.leader_id))

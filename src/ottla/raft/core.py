@@ -128,6 +128,9 @@ class RaftCore:
         self._told = LeaderChanged(None, election.epoch)
         self._in_flight = InFlight(timeouts.request, timeouts.retry_backoff)
         self._stopping = False
+        self._log_may_shrink = False
+        """This node has just led: what of its log cannot be synced is cut off before the next step. Nothing
+        that depends on where it ends, or on the voters it names, is decided until then."""
         self._now_ms = 0
         self._effects: list[Effect] = []
 
@@ -155,6 +158,7 @@ class RaftCore:
     def step(self, event: Event, now_ms: int) -> list[Effect]:
         self._now_ms = now_ms
         effects = self._effects = []
+        self._log_may_shrink = False
         self._adopt_voters()
         match event:
             case Tick():
@@ -240,6 +244,7 @@ class RaftCore:
         transition(self.state.role, state.role)
         if isinstance(self.state, Leader):
             self._effects.append(SyncLog())
+            self._log_may_shrink = True
         self.state = state
         # Whatever was asked in the role before no longer matters.
         self._in_flight.reset()
@@ -332,7 +337,8 @@ class RaftCore:
 
     def _act_unattached(self, state: Unattached) -> None:
         if self._may_stand and not self._stopping and state.election_due_ms <= self._now_ms:
-            self._prospect()
+            if not self._log_may_shrink:
+                self._prospect()
         elif not self._in_flight.any_asked:
             self._fetch_from_anybody()
 
@@ -414,8 +420,9 @@ class RaftCore:
 
     def _act_resigned(self, state: Resigned) -> None:
         if state.election_due_ms <= self._now_ms and not self._stopping:
-            # In its own epoch it could only follow itself.
-            self._unattach(self.epoch + 1)
+            if not self._log_may_shrink:
+                # In its own epoch it could only follow itself.
+                self._unattach(self.epoch + 1)
             return
         for node_id in sorted(state.untold):
             if self._in_flight.is_ready(node_id):

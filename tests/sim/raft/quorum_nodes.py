@@ -92,6 +92,7 @@ class QuorumNode:
             quorum=self.quorum,
             metadata=self.metadata,
             cluster_id="cluster",
+            forwarding=None,
             telemetry=SimpleNamespace(forget=lambda _: None),
         )
         server = Server(

@@ -238,6 +238,17 @@ class NeverStandsOnceRemoved(RaftCore):
         return self.is_voter
 
 
+class StandsBeforeItsLogIsCut(RaftCore):
+    """And leads from an offset that its log has no more."""
+
+    @property
+    def _log_may_shrink(self) -> bool:
+        return False
+
+    @_log_may_shrink.setter
+    def _log_may_shrink(self, value: bool) -> None: ...
+
+
 class TakesAnEmptyDiskForTheOneBefore(RaftCore):
     """A voter that has lost its disk, and its vote with it, goes on as if nothing had happened."""
 
@@ -283,5 +294,6 @@ BUGS_OF_CHANGES: dict[type[RaftCore], set[str]] = {
     CountsItselfAfterItsRemoval: {"CommittedEntryLost"},
     LeadsOnAfterItsRemoval: {"NoLeaderThoughAMajorityLives"},
     NeverStandsOnceRemoved: {"NoLeaderThoughAMajorityLives"},
+    StandsBeforeItsLogIsCut: {"NoLeaderThoughAMajorityLives"},
     TakesAnEmptyDiskForTheOneBefore: {"CommittedEntryLost", "TwoLeadersInAnEpoch"},
 }

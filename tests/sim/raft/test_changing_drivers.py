@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import UUID
@@ -16,6 +17,7 @@ from ottla.sim.world import SimWorld
 from ottla.wire.errors import ErrorCode, InvalidUpdateVersion
 
 LOG_DIR = "/data/__cluster_metadata-0"
+SEGMENT = f"{LOG_DIR}/00000000000000000000.log"
 
 
 def run(scenario: Callable[[SimWorld, Nodes], Coroutine[Any, Any, None]], **options: Any) -> None:
@@ -126,6 +128,35 @@ def test_a_voter_that_listens_elsewhere_says_so() -> None:
         await nodes.wait_leader()
         await leader.restart()
         await wait_voters(nodes, {1: PORT, 2: PORT, 3: PORT, moved.id: 9094, leader.id: 9095})
+
+    run(scenario)
+
+
+def test_a_controller_joins_by_itself() -> None:
+    async def scenario(world: SimWorld, nodes: Nodes) -> None:
+        leader = await nodes.wait_leader()
+        gone = next(node for node in nodes.all if node is not leader)
+        await remove(world, leader, gone)
+        await wait_voters(nodes, {1: PORT, 2: PORT, 3: PORT})
+
+    run(scenario, controller_quorum_auto_join_enable="true")
+
+
+def test_a_sole_voter_without_room_never_cuts_off_what_observers_may_have() -> None:
+    async def scenario(world: SimWorld, nodes: Nodes) -> None:
+        names = {await nodes.create_topic()}
+        leader = await nodes.wait_leader()
+        for other in nodes.all:
+            if other is not leader:
+                await remove(world, leader, other)
+        await wait_voters(nodes, {leader.id: PORT})
+        epoch = leader.quorum.epoch
+        for _ in range(2):
+            # The second time where what could not be synced is tried once more before it is cut off.
+            world.host(leader.host).disk.fail("sync", errno.ENOSPC, path=SEGMENT)
+        names.add(await nodes.create_topic())
+        assert leader.quorum.epoch > epoch
+        assert names <= set((await nodes.wait_converged()).topics)
 
     run(scenario)
 

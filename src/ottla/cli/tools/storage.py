@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ottla.metadata.meta_properties import MetaProperties
     from ottla.raft.voters import VoterSet
 
-KRAFT_VERSION = "kraft.version"
-
 
 def run(given: argparse.Namespace) -> int:
     match given.command:
@@ -66,7 +64,7 @@ def _format(given: argparse.Namespace) -> int:
     import random
     import time
 
-    from ottla.metadata.features import FEATURES
+    from ottla.metadata.features import FEATURES, KRAFT_VERSION
     from ottla.metadata.meta_properties import MetaPropertiesError, examine
     from ottla.metadata.uuids import parse_uuid
     from ottla.raft.formatting import write_bootstrap_snapshot
