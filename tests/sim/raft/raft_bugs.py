@@ -294,6 +294,5 @@ BUGS_OF_CHANGES: dict[type[RaftCore], set[str]] = {
     CountsItselfAfterItsRemoval: {"CommittedEntryLost"},
     LeadsOnAfterItsRemoval: {"NoLeaderThoughAMajorityLives"},
     NeverStandsOnceRemoved: {"NoLeaderThoughAMajorityLives"},
-    StandsBeforeItsLogIsCut: {"NoLeaderThoughAMajorityLives"},
     TakesAnEmptyDiskForTheOneBefore: {"CommittedEntryLost", "TwoLeadersInAnEpoch"},
 }

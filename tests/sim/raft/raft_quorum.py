@@ -355,7 +355,7 @@ class Quorum:
                 self.checkers.commits(node.id, effect.high_watermark, log.entries)
                 self._wake(node)
             case LeaderChanged():
-                if effect.leader_id != node.id:
+                if node.core.role is not Role.LEADER:
                     node.leads_epoch = None
                 self._wake(node)
             case Send():

@@ -9,6 +9,7 @@ from raft_bugs import (
     ForgetsItsVote,
     KeepsVotersThatWereCutOff,
     NeverStandsOnceRemoved,
+    StandsBeforeItsLogIsCut,
 )
 from raft_checkers import Violation
 from raft_quorum import Quorum, SimLog, SimNode
@@ -192,6 +193,25 @@ def the_leader_of_two_removes_itself_unheard(core: type[RaftCore]) -> None:
     if not quorum.run(5000, lambda: quorum.leader() is second):
         raise Violation("NoLeaderThoughAMajorityLives", f"{first.core.role}, {second.core.role}")
     assert second.log.voters.ids == (second.id,)
+
+
+def a_sole_voter_cannot_keep_what_it_wrote(core: type[RaftCore]) -> None:
+    """It gives up leading, and is elected again by nobody but itself."""
+    quorum = Quorum(1, core, voters=1, observers=1, changes=True)
+    sole, _ = agreed(quorum)
+    quorum.sync_ms, quorum.full_disks = 1000, 1.0
+    for _ in range(3):
+        quorum.propose(sole)
+    quorum.resign(sole)
+    quorum.sync_ms, quorum.full_disks = 1, 0
+    if not quorum.run(5000, quorum.has_converged):
+        raise Violation("NoLeaderThoughAMajorityLives", f"{sole.core.role}, {sole.core.state}")
+
+
+def test_who_has_led_decides_nothing_before_its_log_is_cut() -> None:
+    a_sole_voter_cannot_keep_what_it_wrote(RaftCore)
+    with pytest.raises(Violation, match="NoLeaderThoughAMajorityLives"):
+        a_sole_voter_cannot_keep_what_it_wrote(StandsBeforeItsLogIsCut)
 
 
 def test_a_leader_changes_voters_only_once_its_epoch_is_committed() -> None:

@@ -28,11 +28,11 @@ SEEDS_OF_BUGS = {
     "DoesNotTruncate": 0,
     "NeverStands": 7,
     "NeverRandom": 0,
-    "CountsTheOldVoters": 93,
+    "CountsTheOldVoters": 59,
     "MakesTwoChangesAtOnce": 6,
-    "CountsItselfAfterItsRemoval": 6,
-    "LeadsOnAfterItsRemoval": 26,
-    "NeverStandsOnceRemoved": 29,
+    "CountsItselfAfterItsRemoval": 1,
+    "LeadsOnAfterItsRemoval": 2,
+    "NeverStandsOnceRemoved": 4,
     "TakesAnEmptyDiskForTheOneBefore": 19,
 }
 
