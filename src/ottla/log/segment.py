@@ -385,13 +385,14 @@ class Segment:
             # A few bytes more tell with which offset the next read will come.
             view = memoryview(self._view(position, length + _BASE_OFFSET.size, wait))
             (next_offset,) = _BASE_OFFSET.unpack_from(view, length)
+            data = view[:length]
             try:
-                check_start(view[:length], offset)
+                check_start(data, offset)
             except BadBatch as error:
                 raise self._corrupt_start(position, offset, error) from error
             if next_offset > offset:
                 self.remember(next_offset, cut)
-            return view[:length]
+            return data
         read = self.file.read if wait else self._view_nowait
         try:
             cut, next_offset = whole_batches(read, position, limit, bytes_max, min_one=min_one)
