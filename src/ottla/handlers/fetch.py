@@ -53,7 +53,7 @@ def fetch(
     broker: Broker, session: Session, version: int, frame: memoryview, at: int
 ) -> list[ReadableBuffer] | PendingReply:
     request = codec.parse(frame, at, version)
-    max_bytes = broker.config.integer("fetch.max.bytes")
+    max_bytes = broker.config.fetch_bytes_max
     if request.max_bytes > max_bytes:  # noqa: PLR1730 - half the time of min()
         request.max_bytes = max_bytes
     # Who asks for more than fits into an answer would wait in vain.
