@@ -4,9 +4,10 @@ partitions are without a leader when a node is killed."""
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import NamedTuple
 
-from confluent_kafka import KafkaException
+from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.cluster_loads import QUIET, REPLICAS
@@ -65,6 +66,7 @@ def cluster_memory_mb(cluster: BrokerCluster) -> float:
 def _failover_ms(cluster: BrokerCluster, victim: ClusterBroker, partitions: int) -> float:
     others = ",".join(broker.bootstrap_servers for broker in cluster.brokers.values() if broker is not victim)
     admin = AdminClient({"bootstrap.servers": others, **QUIET})
+    _wait_balanced(cluster, partitions)
     victim.kill9()
     begin = time.monotonic()
     while victim.id in (leaders := _leaders(admin)) or -1 in leaders or len(leaders) < partitions:
@@ -78,6 +80,20 @@ def _failover_ms(cluster: BrokerCluster, victim: ClusterBroker, partitions: int)
     victim.wait_ready(READY_TIMEOUT_S)
     _wait_in_sync(cluster.bootstrap_servers, partitions)
     return took_ms
+
+
+def _wait_balanced(cluster: BrokerCluster, partitions: int) -> None:
+    """Whoever was away leads again what it is to lead, so that each node has its share to lose."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, **QUIET})
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while True:
+        admin.elect_leaders(ElectionType.PREFERRED, None).result(READY_TIMEOUT_S)
+        leaders = Counter(_leaders(admin))
+        if min(leaders[node_id] for node_id in cluster.brokers) > partitions // (2 * len(cluster.brokers)):
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"leaders are not balanced: {dict(leaders)}")
+        time.sleep(LOOK_S)
 
 
 def _leaders(admin: AdminClient) -> list[int]:
