@@ -26,6 +26,7 @@ _OUTDATED = frozenset(
         ErrorCode.replica_not_available,
         ErrorCode.unknown_topic_or_partition,
         ErrorCode.fenced_leader_epoch,
+        ErrorCode.unknown_leader_epoch,
         ErrorCode.kafka_storage_error,
         ErrorCode.not_coordinator,
         ErrorCode.coordinator_not_available,
@@ -43,11 +44,13 @@ class RoutedClient(Client):
         self._peers: dict[tuple[str, int], SimClient] = {}
         self._leaders: dict[tuple[str, int], tuple[str, int]] = {}
         self._coordinators: dict[tuple[str, int], tuple[str, int]] = {}
+        self._epochs: dict[tuple[str, int], int] = {}
+        """The newest of each leader that was heard of: whoever leads in an older one is not believed."""
 
     async def send(self, request: Any, *, answered: bool = True) -> Any:
         try:
             address = await self._address_for(request) or self._random.choice(self._brokers)
-            answer = await self._peer(address).send(request, answered=answered)
+            answer = await self._peer(address).send(self._in_epoch(request), answered=answered)
         except OSError:
             self._forget()
             raise
@@ -95,6 +98,16 @@ class RoutedClient(Client):
             case _:
                 return None
 
+    def _in_epoch(self, request: Any) -> Any:
+        """A fetch says which leader it is meant for: one of another time might say that nothing is there."""
+        if request.__api_key__ != ApiKey.FETCH:
+            return request
+        topic = request.topics[0]
+        part = topic.partitions[0]
+        epoch = self._epochs.get((topic.topic, part.partition), -1)
+        named = dataclasses.replace(part, current_leader_epoch=epoch)
+        return dataclasses.replace(request, topics=(dataclasses.replace(topic, partitions=(named,)),))
+
     async def _leader(self, topic: str, partition: int) -> tuple[str, int] | None:
         if (topic, partition) not in self._leaders:
             module = import_module("kio.schema.metadata.v12.request")
@@ -107,8 +120,10 @@ class RoutedClient(Client):
             )
             addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
             for part in answer.topics[0].partitions:
-                if part.leader_id in addresses:
-                    self._leaders[topic, part.partition_index] = addresses[part.leader_id]
+                key = (topic, int(part.partition_index))
+                if part.leader_id in addresses and part.leader_epoch >= self._epochs.get(key, -1):
+                    self._leaders[key] = addresses[part.leader_id]
+                    self._epochs[key] = int(part.leader_epoch)
         return self._leaders.get((topic, partition))
 
     async def _coordinator(self, key: str, key_type: int) -> tuple[str, int] | None:
