@@ -18,7 +18,7 @@ from ottla.config.local_cluster import HOST
 
 T = TypeVar("T")
 
-_WAIT_S = 10.0
+_WAIT_S = 60.0
 _CHUNK = 1 << 16
 _CHUNKS_MAX = 64
 """On the way in one direction of a connection. Who sends more has to wait, as for a full window."""
