@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.config import BrokerConfig, ConfigError, Endpoint, advertise, resolve_topic
+from ottla.config.listeners import SECURITY_PROTOCOLS
 from ottla.controller.brokers import BrokerRegistration
 from ottla.controller.config_faults import ConfigFaults
 from ottla.controller.configs import effective_config
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
     from ottla.controller.interface import Controller
     from ottla.membership.channel import ControllerChannel
     from ottla.membership.life import BrokerLife
+    from ottla.server.guard import Guard
+    from ottla.server.guards import Guards
     from ottla.server.metrics.endpoint import MetricsEndpoint
 
 log = logging.getLogger(__name__)
@@ -69,7 +72,6 @@ COORDINATION_SECONDS = 0.25
 DESCRIPTORS_PER_SEGMENT = 2
 """The file, and the mapping of it that readers share."""
 DESCRIPTORS_FOR_CLIENTS = 200
-PLAINTEXT = 0
 
 
 class Node:
@@ -88,6 +90,8 @@ class Node:
         self._life: BrokerLife | None = None
         """Of a broker that is not alone in its cluster."""
         self._seen_by_controllers: Broker | None = None
+        self._guards: Guards | None = None
+        """None where all listeners are open to all."""
         self._started = False
         self.address = ("", 0)
         self.advertised: tuple[Endpoint, ...] = ()
@@ -133,6 +137,7 @@ class Node:
         metadata.loaded()
         local = LocalController(runtime, config, quorum, metadata)
         broker = self._make_broker(logs, quorum, metadata, local)
+        self._guards = self._make_guards(metadata)
         if not quorum.is_alone:
             examined.check_formatted()
         if self._can_be_joined:
@@ -262,6 +267,30 @@ class Node:
         )
         return self._broker
 
+    def _make_guards(self, metadata: MetadataPublisher) -> Guards | None:
+        config = self._config
+        listeners = (*config.broker_listeners, *config.controller_listeners)
+        if all(config.listener(each.listener).protocol == "PLAINTEXT" for each in listeners):
+            return None
+        # Late, because a node that is open to all need not load what asks who comes.
+        from ottla.security.sasl.scram_users import MetadataScramUsers
+        from ottla.server.guards import Guards
+
+        users = MetadataScramUsers(
+            self._runtime,
+            lambda: metadata.image,
+            self.cluster_id,
+            lambda: self._broker.config.optional_string("delegation.token.secret.key"),
+        )
+        # What was altered while it ran counts from the start.
+        stored = effective_config(config, metadata.image)
+        guards = Guards(self._runtime, stored, users, self._requests)
+        self._core.spawn(guards.watch_files(), "certificates")
+        return guards
+
+    def _guard(self, listener: str) -> Guard | None:
+        return None if self._guards is None else self._guards.get(listener)
+
     @property
     def _is_broker(self) -> bool:
         return "broker" in self._config.strings("process.roles")
@@ -295,9 +324,8 @@ class Node:
             return None if local.leader_id is None else quorum.address(local.leader_id)
 
         def channel(timeout_ms: int) -> ControllerChannel:
-            made = ControllerChannel(
-                self._runtime, find, name=f"broker-{config.node_id}", timeout_s=timeout_ms / 1000
-            )
+            properties = {**config.to_controllers, "client.id": f"broker-{config.node_id}"}
+            made = ControllerChannel(self._runtime, find, properties, timeout_s=timeout_ms / 1000)
             self._stack.callback(made.close)
             return made
 
@@ -317,7 +345,8 @@ class Node:
         self._stack.callback(server.abort)
         self._stack.push_async_callback(server.stop_reading)
         bound = [
-            await server.bind(endpoint, CONTROLLER_REGISTRY) for endpoint in self._config.controller_listeners
+            await server.bind(endpoint, CONTROLLER_REGISTRY, self._guard(endpoint.listener))
+            for endpoint in self._config.controller_listeners
         ]
         # Of a broker, clients are told something else later.
         self.advertised = tuple(bound)
@@ -329,12 +358,20 @@ class Node:
     async def _bind(self, server: Server) -> tuple[RegisteredEndpoint, ...]:
         """Where clients come in, as the cluster is told of it."""
         config = self._config
-        bound = [await server.bind(endpoint) for endpoint in config.broker_listeners]
+        bound = [
+            await server.bind(endpoint, guard=self._guard(endpoint.listener))
+            for endpoint in config.broker_listeners
+        ]
         advertised = advertise(bound, config.advertised_listeners, self._runtime.net.host_name)
         self.advertised = advertised
         self.address = (advertised[0].host, advertised[0].port)
         return tuple(
-            RegisteredEndpoint(name=e.listener, host=e.host, port=e.port, security_protocol=PLAINTEXT)
+            RegisteredEndpoint(
+                name=e.listener,
+                host=e.host,
+                port=e.port,
+                security_protocol=SECURITY_PROTOCOLS.index(config.listener(e.listener).protocol),
+            )
             for e in advertised
         )
 
@@ -373,7 +410,7 @@ class Node:
                     name=endpoint.name,
                     host=endpoint.host or self._runtime.net.host_name,
                     port=endpoint.port,
-                    security_protocol=PLAINTEXT,
+                    security_protocol=SECURITY_PROTOCOLS.index(self._config.listener(endpoint.name).protocol),
                 )
                 for endpoint in self._broker.quorum.settings.endpoints
             ),
@@ -438,7 +475,7 @@ class Node:
             self._runtime.net,
             lambda: metadata.image,
             listener=config.inter_broker_listener,
-            client_id=f"broker-{config.node_id}",
+            properties={**config.to_brokers, "client.id": f"broker-{config.node_id}"},
             timeout_s=config.integer("request.timeout.ms") / 1000,
         )
         self._stack.callback(others.close)
@@ -537,6 +574,8 @@ class Node:
         self._broker.appends.config = config
         self._replicas.logs.config = config
         self._server.limits.configure(config)
+        if self._guards is not None:
+            self._guards.configure(config)
         self._replicas.update_config(config, image)
         self._groups.update_config(config)
 

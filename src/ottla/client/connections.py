@@ -11,7 +11,7 @@ from ottla import __version__
 from ottla.client.errors import ClusterUnreachable
 from ottla.client.frames import CLOSED
 from ottla.client.peer import Peer, PeerLost, PeerUnusable
-from ottla.client.security import security_from_properties
+from ottla.client.security import Credentials
 from ottla.runtime.net import Network
 
 DEFAULT_PORT = 9092
@@ -41,7 +41,7 @@ def parse_addresses(
 class Connections:
     def __init__(self, network: Network, properties: Mapping[str, str], connect_timeout_s: float) -> None:
         self._network = network
-        self._security = security_from_properties(properties)
+        self._credentials = Credentials(properties)
         self._client_id = properties.get("client.id", "ottla")
         self._connect_timeout_s = connect_timeout_s
         self._peers: dict[tuple[str, int], Peer] = {}
@@ -98,7 +98,7 @@ class Connections:
                     port,
                     client_id=self._client_id,
                     software_version=__version__,
-                    security=self._security,
+                    security=self._credentials.current(),
                 )
         except PeerUnusable:
             raise

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
 from collections.abc import Callable, Generator
 from typing import TypeAlias
+
+from ottla.client.scram_keys import (
+    ITERATIONS_MIN,
+    attributes,
+    client_key,
+    salted_password,
+    scram_keys,
+    xor,
+)
 
 Exchange: TypeAlias = Generator[bytes, bytes, None]
 """Yields what to send; ValueError when the answer sent in is not the one a true broker would give."""
 
 _GS2_HEADER = "n,,"  # no channel binding, no other identity
 _BARE_MARK = "\x01"
-ITERATIONS_MIN = 4096  # RFC 7677; fewer would let an impostor guess the password cheaply
 
 
 def plain(username: str, password: str) -> Exchange:
@@ -26,34 +33,31 @@ def oauth_bearer(token: str) -> Exchange:
         raise ValueError(f"refused the token: {refusal.decode(errors='replace')}")
 
 
-def scram(hash_name: str, username: str, password: str, nonce: Callable[[], str]) -> Exchange:
-    """RFC 5802 with SHA-256 or SHA-512: the password never crosses the wire and the broker proves itself."""
+def scram(
+    hash_name: str, username: str, password: str, nonce: Callable[[], str], *, is_token: bool = False
+) -> Exchange:
+    """RFC 5802 with SHA-256 or SHA-512: the password never crosses the wire and the broker proves itself.
+
+    With a delegation token, its id and its HMAC take the place of name and password.
+    """
     name = username.replace("=", "=3D").replace(",", "=2C")
     own_nonce = nonce()
-    first_bare = f"n={name},r={own_nonce}"
+    first_bare = f"n={name},r={own_nonce}" + (",tokenauth=true" if is_token else "")
     server_first = (yield f"{_GS2_HEADER}{first_bare}".encode()).decode()
-    challenge = _attributes(server_first)
+    challenge = attributes(server_first)
     if not challenge.get("r", "").startswith(own_nonce):
         raise ValueError("answered SCRAM with a nonce that is not ours: this is no broker we asked")
     iterations = int(challenge["i"])
     if iterations < ITERATIONS_MIN:
         raise ValueError(f"asks for {iterations} SCRAM iterations, fewer than {ITERATIONS_MIN}")
-    salted = hashlib.pbkdf2_hmac(hash_name, password.encode(), base64.b64decode(challenge["s"]), iterations)
-    client_key = hmac.digest(salted, b"Client Key", hash_name)
-    stored_key = hashlib.new(hash_name, client_key).digest()
+    salted = salted_password(hash_name, password, base64.b64decode(challenge["s"]), iterations)
+    keys = scram_keys(hash_name, salted)
     final_bare = f"c={base64.b64encode(_GS2_HEADER.encode()).decode()},r={challenge['r']}"
     signed = f"{first_bare},{server_first},{final_bare}".encode()
-    signature = hmac.digest(stored_key, signed, hash_name)
-    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
-    server_final = _attributes((yield f"{final_bare},p={base64.b64encode(proof).decode()}".encode()).decode())
+    proof = xor(client_key(hash_name, salted), hmac.digest(keys.stored, signed, hash_name))
+    server_final = attributes((yield f"{final_bare},p={base64.b64encode(proof).decode()}".encode()).decode())
     if "e" in server_final:
         raise ValueError(f"refused the credentials: {server_final['e']}")
-    server_key = hmac.digest(salted, b"Server Key", hash_name)
-    expected = hmac.digest(server_key, signed, hash_name)
+    expected = hmac.digest(keys.server, signed, hash_name)
     if not hmac.compare_digest(base64.b64decode(server_final.get("v", "")), expected):
         raise ValueError("does not know the password it checks: this is no broker we may trust")
-
-
-def _attributes(message: str) -> dict[str, str]:
-    pairs = (part.partition("=") for part in message.split(","))
-    return {name: value for name, _, value in pairs}

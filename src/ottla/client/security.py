@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ottla.client.jaas import jaas_options
-from ottla.client.pem_stores import PemStores, SecurityError, first_of, pem_stores
+from ottla.client.pem_stores import SecurityError, first_of
 from ottla.client.sasl import Exchange, oauth_bearer, plain, scram
+from ottla.client.scram_keys import HASHES
+from ottla.client.tls_stores import load_authorities, load_identity, store_files
+from ottla.config.listener_settings import MECHANISMS
+from ottla.config.listeners import SECURITY_PROTOCOLS
+from ottla.runtime.private_files import file_stamp
 
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-
-_SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +35,34 @@ class Security:
 PLAINTEXT = Security()
 
 
+class Credentials:
+    """What properties say of how to connect. Files that change are read again for the next connection."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = dict(properties)
+        self._files = store_files(properties) if properties else ()
+        self._stamps = self._stamped()
+        self._security = security_from_properties(properties)
+
+    def current(self) -> Security:
+        """SecurityError never: what cannot be read while it is being replaced is read the next time."""
+        stamps = self._stamped()
+        if stamps != self._stamps:
+            try:
+                self._security = security_from_properties(self._properties)
+                self._stamps = stamps
+            except SecurityError as error:
+                log.warning("the certificates that were read before are used: %s", error)
+        return self._security
+
+    def _stamped(self) -> list[object]:
+        return [file_stamp(path) for path in self._files]
+
+
 def security_from_properties(properties: Mapping[str, str]) -> Security:
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
-    if protocol not in PROTOCOLS:
-        raise SecurityError(f"security.protocol={protocol} is none of {', '.join(PROTOCOLS)}")
+    if protocol not in SECURITY_PROTOCOLS:
+        raise SecurityError(f"security.protocol={protocol} is none of {', '.join(SECURITY_PROTOCOLS)}")
     tls = _tls(properties) if protocol.endswith("SSL") else None
     if not protocol.startswith("SASL"):
         return Security(tls)
@@ -65,9 +92,10 @@ def _sasl(mechanism: str, properties: Mapping[str, str]) -> Callable[[], Exchang
         )
     if mechanism == "PLAIN":
         return lambda: plain(username, password)
-    if mechanism not in _SCRAM_HASHES:
+    if mechanism not in HASHES:
         raise SecurityError(f"sasl.mechanism={mechanism} is none of {', '.join(MECHANISMS)}")
-    return lambda: scram(_SCRAM_HASHES[mechanism], username, password, secrets.token_urlsafe)
+    is_token = options.get("tokenauth", "").lower() == "true"
+    return lambda: scram(HASHES[mechanism], username, password, secrets.token_urlsafe, is_token=is_token)
 
 
 def _tls(properties: Mapping[str, str]) -> ssl.SSLContext:
@@ -78,32 +106,6 @@ def _tls(properties: Mapping[str, str]) -> ssl.SSLContext:
     if properties.get("enable.ssl.certificate.verification", "true").lower() == "false":
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    stores = pem_stores(properties)
-    inline = first_of(properties, "ssl.truststore.certificates", "ssl.ca.pem")
-    try:
-        if stores.authorities is not None:
-            context.load_verify_locations(cafile=stores.authorities)
-        if inline is not None:
-            context.load_verify_locations(cadata=inline)
-    except (OSError, ssl.SSLError) as error:
-        named = stores.authorities or "ssl.truststore.certificates"
-        raise SecurityError(f"no certificates in PEM can be read from {named}: {error}") from error
-    _load_identity(context, properties, stores)
+    load_authorities(context, properties)
+    load_identity(context, properties)
     return context
-
-
-def _load_identity(context: ssl.SSLContext, properties: Mapping[str, str], stores: PemStores) -> None:
-    if "ssl.keystore.key" in properties or "ssl.key.pem" in properties:
-        raise SecurityError(
-            "a private key is read from a file only: write it to one, set ssl.keystore.location"
-        )
-    certificate = stores.identity
-    if certificate is None:
-        return
-    try:
-        # Without a password OpenSSL would ask for one on the terminal.
-        context.load_cert_chain(certificate, stores.key, lambda: stores.password or "")
-    except (OSError, ssl.SSLError) as error:
-        raise SecurityError(
-            f"no certificate with its private key in PEM can be read from {certificate}: {error}"
-        ) from error

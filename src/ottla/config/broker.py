@@ -13,13 +13,22 @@ from ottla.config.cluster_keys import CLUSTER_KEYS
 from ottla.config.coordinator_keys import COORDINATOR_KEYS
 from ottla.config.entry import ConfigEntry, ConfigSource, ConfigSynonym, describe_key, describe_unknown
 from ottla.config.key import ConfigError, ConfigKey, Value, by_name
-from ottla.config.listeners import Address, Endpoint, parse_address, parse_endpoints, parse_voters
+from ottla.config.listener_settings import ListenerSettings, parse_listener_key
+from ottla.config.listeners import (
+    Address,
+    Endpoint,
+    parse_address,
+    parse_endpoints,
+    parse_protocol_map,
+    parse_voters,
+)
 from ottla.config.log_keys import LOG_KEYS
 from ottla.config.rules import check_broker
+from ottla.config.security_keys import SECURITY_KEYS
 from ottla.config.server_keys import SERVER_KEYS
 from ottla.config.topic_keys import LOG_DEFAULT_KEYS, TOPIC_KEYS
 
-BROKER_KEYS = by_name(LOG_DEFAULT_KEYS, LOG_KEYS, SERVER_KEYS, CLUSTER_KEYS, COORDINATOR_KEYS)
+BROKER_KEYS = by_name(LOG_DEFAULT_KEYS, LOG_KEYS, SERVER_KEYS, SECURITY_KEYS, CLUSTER_KEYS, COORDINATOR_KEYS)
 
 # Broker keys that are one setting under several names, the strongest first.
 _CHAINS = {
@@ -50,6 +59,7 @@ class BrokerConfig:
         "_topic_values",
         "_values",
         "fetch_bytes_max",
+        "of_listeners",
         "unknown_keys",
         "unused",
         "walking_listeners",
@@ -67,17 +77,18 @@ class BrokerConfig:
         self._values: dict[str, Value] = {name: self._resolve(key) for name, key in BROKER_KEYS.items()}
         self._topic_values = {name: self._resolve_topic_default(key) for name, key in TOPIC_KEYS.items()}
         check_broker(self._values, self._topic_values)
-        validated = {
-            endpoint.listener: self._of_listener(endpoint.listener, RECORDS_VALIDATE)
+        self.of_listeners = self._resolve_of_listeners()
+        """What listeners have for themselves, by its whole name."""
+        self.walking_listeners = frozenset(
+            endpoint.listener
             for endpoint in self.broker_listeners
-        }
+            if self.listener(endpoint.listener).string(RECORDS_VALIDATE) == "records"
+        )
+        """Those where every record that comes in is looked at."""
         self.fetch_bytes_max = self.integer("fetch.max.bytes")
         """At hand, because every fetch looks at it."""
-        self.walking_listeners = frozenset(name for name, how in validated.items() if how == "records")
-        """Those where every record that comes in is looked at."""
-        of_listeners = {_listener_key(name, RECORDS_VALIDATE) for name in validated}
         self.unknown_keys = tuple(
-            sorted(name for name in static if name not in BROKER_KEYS and name not in of_listeners)
+            sorted(name for name in static if name not in BROKER_KEYS and not self._is_of_listener(name))
         )
 
     @classmethod
@@ -209,9 +220,29 @@ class BrokerConfig:
     def metrics_listener(self) -> Address | None:
         return parse_address("ottla.metrics.listener", self.string("ottla.metrics.listener"))
 
+    def listener(self, name: str) -> ListenerSettings:
+        """A listener of a controller that the map does not name is open, as in Apache Kafka."""
+        protocols = parse_protocol_map(self.string("listener.security.protocol.map"))
+        return ListenerSettings(self, name, protocols.get(name, "PLAINTEXT"))
+
+    @property
+    def to_brokers(self) -> Mapping[str, str]:
+        """How this broker reaches others, as properties of a client."""
+        mechanism = self.string("sasl.mechanism.inter.broker.protocol")
+        return self.listener(self.inter_broker_listener).peer_properties(mechanism)
+
+    @property
+    def to_controllers(self) -> Mapping[str, str]:
+        """How this node reaches controllers, as properties of a client."""
+        name = self.strings("controller.listener.names")[0].upper()
+        return self.listener(name).peer_properties(self.string("sasl.mechanism.controller.protocol"))
+
+    @property
+    def _controller_names(self) -> frozenset[str]:
+        return frozenset(name.upper() for name in self.strings("controller.listener.names"))
+
     def _broker_side(self, endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
-        controllers = {name.upper() for name in self.strings("controller.listener.names")}
-        return tuple(endpoint for endpoint in endpoints if endpoint.listener not in controllers)
+        return tuple(endpoint for endpoint in endpoints if endpoint.listener not in self._controller_names)
 
     def describe(self, names: Collection[str] | None = None) -> list[ConfigEntry]:
         """This broker's settings, all of them or those named; unknown names are left out, as Kafka does."""
@@ -220,6 +251,7 @@ class BrokerConfig:
             for name, key in BROKER_KEYS.items()
             if (names is None or name in names) and (not key.internal or self._is_set(name))
         ]
+        known += self._describe_of_listeners(names)
         # The setting of this broker hides that of all brokers.
         unknown = {s.name: s.source for s in self.unused if s.name not in BROKER_KEYS}
         return known + [
@@ -227,6 +259,20 @@ class BrokerConfig:
             for name, source in sorted(unknown.items())
             if names is None or name in names
         ]
+
+    def _describe_of_listeners(self, names: Collection[str] | None) -> list[ConfigEntry]:
+        entries = []
+        for name, value in sorted(self.of_listeners.items()):
+            found = parse_listener_key(name)
+            if found is not None and (names is None or name in names):
+                synonyms = tuple(
+                    ConfigSynonym(name, _shown(found.key, layer[name]), source)
+                    for source, layer in self._layers
+                    if name in layer
+                )
+                read_only = found.key.dynamic == "read-only"
+                entries.append(describe_key(found.key, value, synonyms, read_only=read_only))
+        return entries
 
     def describe_cluster_default(self, names: Collection[str] | None = None) -> list[ConfigEntry]:
         """What was set for the whole cluster, and nothing else."""
@@ -278,15 +324,22 @@ class BrokerConfig:
                 return key.parse(text)
         return key.default
 
-    def _of_listener(self, listener: str, name: str) -> Value:
-        """A setting that one listener may have for itself, in the file."""
-        text = self._layers[-1][1].get(_listener_key(listener, name))
-        if text is None:
-            return self._values[name]
-        try:
-            return BROKER_KEYS[name].parse(text)
-        except ConfigError as error:
-            raise ConfigError(f"{_listener_key(listener, '')}{error}") from None
+    def _resolve_of_listeners(self) -> dict[str, Value]:
+        resolved: dict[str, Value] = {}
+        for _, layer in self._layers:
+            for name, text in layer.items():
+                found = parse_listener_key(name)
+                if found is not None and name not in resolved:
+                    resolved[name] = found.key.parse(text)
+        return resolved
+
+    def _is_of_listener(self, name: str) -> bool:
+        """Of one that there is, or on which this node reaches others."""
+        found = parse_listener_key(name)
+        names = {endpoint.listener for endpoint in parse_endpoints("listeners", self.strings("listeners"))}
+        return found is not None and found.listener in names | self._controller_names | {
+            self.inter_broker_listener
+        }
 
     def _resolve_topic_default(self, topic_key: ConfigKey) -> Value:
         for _, layer in self._layers:
@@ -299,9 +352,12 @@ class BrokerConfig:
 def validate_broker(overrides: Mapping[str, str], *, per_broker: bool) -> None:
     """Whether these may be set while brokers run: for one of them, or as the default of all."""
     for name, text in overrides.items():
-        key = BROKER_KEYS.get(name)
+        of_listener = parse_listener_key(name)
+        key = BROKER_KEYS.get(name) if of_listener is None else of_listener.key
         if key is None:
             raise unknown_key("broker", name, BROKER_KEYS)
+        if of_listener is not None and not per_broker:
+            raise ConfigError(f"{name}: must be set for one broker, not as the default of all")
         if key.dynamic == "read-only":
             raise ConfigError(
                 f"{name}: cannot be changed while the broker runs; set it in the file and restart"
@@ -334,10 +390,6 @@ def unknown_key(kind: str, name: str, keys: Mapping[str, ConfigKey]) -> ConfigEr
     near = difflib.get_close_matches(name, keys, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     return ConfigError(f"{name}: is not a {kind} setting{hint}")
-
-
-def _listener_key(listener: str, name: str) -> str:
-    return f"listener.name.{listener.lower()}.{name}"
 
 
 def _with_node_id(properties: Mapping[str, str]) -> dict[str, str]:

@@ -10,6 +10,8 @@ from ottla.config.key import ConfigError
 
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:/\[\]]*)):(?P<port>\d+)")
 _ENDPOINT = re.compile(rf"(?P<name>[A-Za-z0-9_.-]+)://{_ADDRESS.pattern}")
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""In the order of their numbers in the metadata of brokers."""
 ANY_HOST = frozenset({"", "0.0.0.0", "::"})
 
 

@@ -7,6 +7,7 @@ from typing import cast
 
 from ottla.config.key import ConfigError, Value
 from ottla.config.listeners import (
+    SECURITY_PROTOCOLS,
     parse_address,
     parse_connection_overrides,
     parse_endpoints,
@@ -93,10 +94,10 @@ def _check_listeners(values: Values) -> None:
                 f"listeners={endpoint}: {endpoint.listener} must be in listener.security.protocol.map, "
                 f"for example {endpoint.listener}:PLAINTEXT"
             )
-        if protocol != "PLAINTEXT":
-            # Serving in the clear what was meant to be protected would be worse than not serving it.
+        if protocol not in SECURITY_PROTOCOLS:
             raise ConfigError(
-                f"listeners={endpoint}: {protocol} is not served by this version; use PLAINTEXT"
+                f"listener.security.protocol.map: {endpoint.listener}:{protocol} is none of "
+                + ", ".join(SECURITY_PROTOCOLS)
             )
     if values["advertised.listeners"] is not None:
         told = parse_endpoints(

@@ -29,8 +29,8 @@ SERVER_KEYS = (
         "listener.security.protocol.map",
         ConfigType.STRING,
         "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
-        "Security protocol of each listener name. This version serves PLAINTEXT listeners only and refuses "
-        "to start with others.",
+        "Security protocol of each listener name: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. A listener of "
+        "controllers that is not named is PLAINTEXT.",
         importance="low",
     ),
     ConfigKey(
@@ -114,16 +114,16 @@ SERVER_KEYS = (
         "connection.failed.authentication.delay.ms",
         ConfigType.INT,
         100,
-        "Delay before a connection that failed to authenticate is closed.",
+        "Delay before a client that failed to authenticate is told so and its connection is closed.",
         minimum=0,
         importance="low",
-        effective=False,
     ),
     ConfigKey(
         "max.connections",
         ConfigType.INT,
         INT_MAX,
-        "Connections open at the same time; further ones are refused.",
+        "Connections open at the same time; further ones are refused. "
+        "`listener.name.<name>.max.connections` bounds those of one listener.",
         minimum=0,
         dynamic="cluster-wide",
     ),

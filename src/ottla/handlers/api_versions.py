@@ -45,7 +45,7 @@ def api_versions(broker: Broker, context: RequestContext, request: ApiVersionsRe
     finalized = {**image.features, KRAFT_VERSION: broker.quorum.kraft_version}
     return ApiVersionsResponse(
         error_code=ErrorCode.none,
-        api_keys=_advertised(context.session.apis is CONTROLLER_REGISTRY),
+        api_keys=_advertised(context.session.served is CONTROLLER_REGISTRY),
         throttle_time=context.session.throttle_time,
         supported_features=tuple(
             SupportedFeatureKey(

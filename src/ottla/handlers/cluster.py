@@ -29,7 +29,7 @@ NOBODY = -1
 def describe_cluster(
     broker: Broker, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    to_controllers = context.session.apis is CONTROLLER_REGISTRY
+    to_controllers = context.session.served is CONTROLLER_REGISTRY
     served = CONTROLLERS if to_controllers else BROKERS
     if request.endpoint_type != served:
         known = request.endpoint_type in {BROKERS, CONTROLLERS}

@@ -77,6 +77,7 @@ REGISTRY: dict[int, Api] = {
         Api(ApiKey.SYNC_GROUP, 0, 5, "groups"),
         Api(ApiKey.DESCRIBE_GROUPS, 0, 6, "groups", looks_up=True),
         Api(ApiKey.LIST_GROUPS, 0, 5, "groups", looks_up=True),
+        Api(ApiKey.SASL_HANDSHAKE, 0, 1, "sasl"),
         Api(ApiKey.API_VERSIONS, 0, 4, "api_versions"),
         Api(ApiKey.CREATE_TOPICS, 2, 7, "topics", is_forwarded=True),
         Api(ApiKey.DELETE_TOPICS, 1, 6, "topics", is_forwarded=True),
@@ -95,6 +96,7 @@ REGISTRY: dict[int, Api] = {
         Api(ApiKey.ALTER_CONFIGS, 0, 2, "configs", is_forwarded=True),
         Api(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, "replica_log_dirs"),
         Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, "log_dirs", looks_up=True),
+        Api(ApiKey.SASL_AUTHENTICATE, 0, 2, "sasl"),
         Api(ApiKey.CREATE_PARTITIONS, 0, 3, "topics", is_forwarded=True),
         Api(ApiKey.DELETE_GROUPS, 0, 2, "groups"),
         Api(ApiKey.ELECT_LEADERS, 0, 2, "elections", is_forwarded=True),
@@ -124,6 +126,8 @@ REGISTRY: dict[int, Api] = {
 # On the listeners of controllers: of what clients ask, what the active controller answers, so that tools can
 # ask it without a broker; and what nodes ask each other.
 _ON_BOTH = (
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.SASL_AUTHENTICATE,
     ApiKey.API_VERSIONS,
     ApiKey.CREATE_TOPICS,
     ApiKey.DELETE_TOPICS,
@@ -163,6 +167,11 @@ CONTROLLER_REGISTRY: dict[int, Api] = {
         )
     },
 }
+
+BEFORE_AUTHENTICATION: Apis = {
+    key: REGISTRY[key] for key in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
+}
+"""On any listener, for clients that have to prove who they are first."""
 
 
 def handles(

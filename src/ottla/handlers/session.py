@@ -1,20 +1,24 @@
 """Who is at the other end of a connection. Made once when it opens, and handed to every handler.
 
-Whatever depends on who asks belongs here: what a client is called, where it comes in and, for lack of
-authentication, as whom it is taken; how long it is to wait before it asks again. So that none of it costs a
-request anything, it changes only when the client says something else.
+Whatever depends on who asks belongs here: what a client is called, where it comes in and as whom it is taken;
+how long it is to wait before it asks again. So that none of it costs a request anything, it changes only when
+the client says something else. A client that has yet to prove who it is finds next to nothing in `apis`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from kio.static.primitive import i32Timedelta
 
 from ottla.handlers.registry import REGISTRY, Apis
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.wire.primitives import read_nullable_string
+
+if TYPE_CHECKING:
+    from ottla.security.sasl.authentication import Authentication
 
 ANONYMOUS = "User:ANONYMOUS"
 SOFTWARE_LENGTH_MAX = 255
@@ -27,13 +31,16 @@ class Session:
     __slots__ = (
         "address",
         "apis",
+        "authentication",
         "client_id",
         "client_id_ends",
         "client_id_length",
         "host",
+        "is_by_token",
         "listener",
         "on_closed",
         "principal",
+        "served",
         "software_name",
         "software_version",
         "throttle_ms",
@@ -41,8 +48,14 @@ class Session:
 
     def __init__(self, listener: str, host: str, port: int, apis: Apis = REGISTRY) -> None:
         self.listener = listener
+        self.served = apis
+        """What is served there, to whom it may."""
         self.apis = apis
-        """What is served there."""
+        """What is served to this client now."""
+        self.authentication: Authentication | None = None
+        """How the client proves who it is; None where nobody asks for it."""
+        self.is_by_token = False
+        """It came with a delegation token."""
         self.host = host
         self.address = f"{host}:{port}"
         self.principal = ANONYMOUS

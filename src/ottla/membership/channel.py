@@ -34,10 +34,13 @@ FindController: TypeAlias = Callable[[], tuple[str, int] | None]
 class ControllerChannel:
     """Answers on one connection come in order: requests that are in a hurry get a channel of their own."""
 
-    def __init__(self, runtime: Runtime, find: FindController, *, name: str, timeout_s: float) -> None:
+    def __init__(
+        self, runtime: Runtime, find: FindController, properties: Mapping[str, str], *, timeout_s: float
+    ) -> None:
+        """`properties` are a client's: what it is called, and how controllers are reached."""
         self._find = find
         self._timeout_s = timeout_s
-        self._connections = Connections(runtime.net, {"client.id": name}, CONNECT_SECONDS)
+        self._connections = Connections(runtime.net, properties, CONNECT_SECONDS)
         self._seldom = Seldom(runtime.clock)
         self._answered: tuple[tuple[str, int], Peer] | None = None
         """Who answered last."""

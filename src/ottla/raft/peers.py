@@ -41,7 +41,7 @@ class Peers:
         self._learned: dict[int, tuple[str, int]] = {}
         self._clock = runtime.clock
         self._seldom: dict[int, Seldom] = {}
-        properties = {"client.id": f"raft-client-{settings.me.id}"}
+        properties = {**settings.to_controllers, "client.id": f"raft-client-{settings.me.id}"}
         # Answers come in the order of requests: a vote must not wait behind a fetch that waits for records.
         self._fetching = Connections(runtime.net, properties, self._request_s)
         self._others = Connections(runtime.net, properties, self._request_s)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ottla.config import BrokerConfig
@@ -29,6 +31,8 @@ class QuorumSettings(NamedTuple):
     """An observer that never will need not sync what it follows."""
     joins: bool = False
     """An observer that may vote asks to become a voter by itself (KIP-1186)."""
+    to_controllers: Mapping[str, str] = MappingProxyType({})
+    """How they are reached, as properties of a client."""
 
     @classmethod
     def sole(cls, node_id: int) -> QuorumSettings:
@@ -87,4 +91,5 @@ class QuorumSettings(NamedTuple):
             ),
             may_vote,
             may_vote and config.boolean("controller.quorum.auto.join.enable"),
+            config.to_controllers,
         )

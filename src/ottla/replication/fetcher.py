@@ -115,7 +115,10 @@ class _Fetcher:
         self._says = Seldom(fetchers.runtime.clock)
         self._connections = Connections(
             fetchers.runtime.net,
-            {"client.id": f"broker-{fetchers.in_sync.node_id}-fetcher-{leader}"},
+            {
+                **fetchers.config.to_brokers,
+                "client.id": f"broker-{fetchers.in_sync.node_id}-fetcher-{leader}",
+            },
             CONNECT_SECONDS,
         )
 

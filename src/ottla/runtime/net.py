@@ -9,7 +9,10 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Protocol
+from typing import Any, Protocol
+
+BACKLOG = 1024
+ACCEPT_AGAIN_SECONDS = 0.1
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
@@ -23,6 +26,22 @@ class Listener(Protocol):
     async def close(self) -> None:
         """Stop accepting. Open connections are their owners' business."""
         ...
+
+
+class TlsDoor(Protocol):
+    """Whoever comes in through TLS: `begin`, then `enter` or `failed`, then `end`."""
+
+    handshake_seconds_max: float
+
+    def begin(self, peer: tuple[str, int]) -> ssl.SSLContext | None:
+        """What to show it; None to turn it away."""
+        ...
+
+    def enter(self, peer: tuple[str, int]) -> asyncio.BaseProtocol: ...
+
+    def failed(self, peer: tuple[str, int], error: OSError) -> None: ...
+
+    def end(self, peer: tuple[str, int]) -> None: ...
 
 
 class Network(Protocol):
@@ -40,6 +59,8 @@ class Network(Protocol):
     async def connect(
         self, factory: ProtocolFactory, host: str, port: int, tls: ssl.SSLContext | None = None
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]: ...
+
+    async def listen_tls(self, door: TlsDoor, host: str, port: int) -> Listener: ...
 
 
 def free_ports(host: str, count: int) -> list[int]:
@@ -77,7 +98,7 @@ class AsyncioNetwork:
 
     async def listen(self, factory: ProtocolFactory, host: str, port: int) -> AsyncioListener:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(factory, host or None, port, backlog=1024)
+        server = await loop.create_server(factory, host or None, port, backlog=BACKLOG)
         return AsyncioListener(server)
 
     async def connect(
@@ -89,3 +110,77 @@ class AsyncioNetwork:
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return transport, protocol
+
+    async def listen_tls(self, door: TlsDoor, host: str, port: int) -> TlsListener:
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return TlsListener(door, [_listening(family, address) for family, _, _, _, address in found])
+
+
+def _listening(family: int, address: tuple[Any, ...]) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.setblocking(False)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise OSError(error.errno, f"cannot listen on {address[0]}:{address[1]}: {error.strerror}") from None
+    return listening
+
+
+class TlsListener:
+    """Accepts by itself: whoever connects is known, and counted, before its handshake begins."""
+
+    def __init__(self, door: TlsDoor, sockets: list[socket.socket]) -> None:
+        self._door = door
+        self._sockets = sockets
+        self.address: tuple[str, int] = sockets[0].getsockname()[:2]
+        loop = asyncio.get_running_loop()
+        self._accepting = [loop.create_task(self._accept(each)) for each in sockets]
+        self._handshakes: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        tasks = [*self._accepting, *self._handshakes]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for listening in self._sockets:
+            listening.close()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, address = await loop.sock_accept(listening)
+            except OSError:
+                # No descriptor is left, or the client is gone already.
+                await asyncio.sleep(ACCEPT_AGAIN_SECONDS)
+                continue
+            peer = (str(address[0]), int(address[1]))
+            tls = self._door.begin(peer)
+            if tls is None:
+                accepted.close()
+                continue
+            accepted.setblocking(False)
+            handshake = loop.create_task(self._shake_hands(accepted, peer, tls))
+            self._handshakes.add(handshake)
+            handshake.add_done_callback(self._handshakes.discard)
+
+    async def _shake_hands(self, accepted: socket.socket, peer: tuple[str, int], tls: ssl.SSLContext) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(
+                lambda: self._door.enter(peer),
+                accepted,
+                ssl=tls,
+                ssl_handshake_timeout=self._door.handshake_seconds_max,
+            )
+        except OSError as error:
+            self._door.failed(peer, error)
+        finally:
+            self._door.end(peer)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import struct
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from ottla.handlers.registry import REGISTRY, Apis
@@ -18,6 +19,7 @@ from ottla.server.long_answers import UNCOUNTED_BYTES_MAX
 from ottla.wire.frame import FrameReader, MalformedFrame
 
 if TYPE_CHECKING:
+    from ottla.server.guard import Guard
     from ottla.server.listener import ConnectionLimits
 
 log = logging.getLogger(__name__)
@@ -33,6 +35,8 @@ WRITE_BUFFER_BYTES_MAX = 1024 * 1024
 WRITE_BYTES_MAX = 1024 * 1024
 # A client may send many requests at once, and so may hundreds: after so long it is the turn of others.
 TURN_SECONDS_MAX = 0.002
+# Of a client that has yet to prove who it is. The longest that it has to send is a token of OAUTHBEARER.
+UNTRUSTED_BYTES_MAX = 64 * 1024
 REQUESTS_BETWEEN_LOOKS = 4
 """At the clock, whose price the fast requests would pay."""
 
@@ -47,6 +51,7 @@ class Connection(asyncio.BufferedProtocol):
         "_dispatch",
         "_draining",
         "_flush_due",
+        "_guard",
         "_in_line",
         "_left_bytes",
         "_limits",
@@ -67,10 +72,13 @@ class Connection(asyncio.BufferedProtocol):
         "session",
     )
 
-    def __init__(self, limits: ConnectionLimits, listener: str, apis: Apis = REGISTRY) -> None:
+    def __init__(
+        self, limits: ConnectionLimits, listener: str, apis: Apis = REGISTRY, guard: Guard | None = None
+    ) -> None:
         self._limits = limits
         self._listener = listener
         self._apis = apis
+        self._guard = guard
         self._dispatch = limits.dispatcher.dispatch
         self._long_answers = limits.dispatcher.long_answers
         self._reader = FrameReader(limits.scratch, limits.request_bytes, limits.request_bytes_max)
@@ -102,6 +110,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES_MAX)
+        if self._guard is not None:
+            self._be_met(self._guard)
         if not self._limits.serving:
             self._block()
 
@@ -115,6 +125,8 @@ class Connection(asyncio.BufferedProtocol):
         for reply in pending:
             if isinstance(reply, PendingReply):
                 reply.cancel()
+        if self.session.authentication is not None:
+            self.session.authentication.close()
         if self.session.on_closed is not None:
             self.session.on_closed()
 
@@ -134,6 +146,29 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = False
         self._let_go_of_long_answers()
         self._unblock()
+
+    # Who it is
+
+    def _be_met(self, guard: Guard) -> None:
+        try:
+            guard.meet(self, self._transport)
+        except LookupError as error:
+            log.warning("closing connection from %s: %s", self.session.address, error)
+            self._transport.abort()
+            return
+        if self.session.authentication is not None:
+            self._reader.frame_bytes_max = UNTRUSTED_BYTES_MAX
+
+    def trust(self) -> None:
+        """It has proved who it is: its requests may be as long as anybody's."""
+        self._reader.frame_bytes_max = self._limits.request_bytes_max
+
+    def hand_frames_to(self, take: Callable[[memoryview], None] | None) -> None:
+        """What comes next is no request; None for requests again."""
+        if take is None:
+            self._dispatch = self._limits.dispatcher.dispatch
+        else:
+            self._dispatch = lambda frame, session: (0, False, take(frame))
 
     # Requests
 

@@ -79,7 +79,9 @@ class Dispatcher:
         key, version, correlation_id, client_id_length = _HEADER.unpack_from(frame)
         api = session.apis.get(key)
         if api is None:
-            raise MalformedFrame(f"it asks for API {_api_name(key)}, which this broker does not have")
+            is_early = key in session.served
+            reason = "without having proved who it is" if is_early else "which this broker does not have"
+            raise MalformedFrame(f"it asks for API {_api_name(key)}, {reason}")
         if not api.min_version <= version <= api.max_version:
             if key == ApiKey.API_VERSIONS:
                 from ottla.handlers.api_versions import unsupported_version_response
@@ -170,7 +172,7 @@ class Dispatcher:
         if broker.forwarding is None or broker.controller.is_active:
             return False
         # Whoever asks on a controller's listener looks for the active one, and is told that this is not it.
-        return context.session.apis is REGISTRY and not (api.stays is not None and api.stays(request))
+        return context.session.served is REGISTRY and not (api.stays is not None and api.stays(request))
 
     async def _forward(
         self, api: Api, message: Codec, context: RequestContext, frame: bytes, request: Any

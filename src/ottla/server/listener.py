@@ -7,6 +7,7 @@ import contextlib
 import logging
 import math
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from ottla.config import BrokerConfig, Endpoint
 from ottla.config.listeners import parse_connection_overrides
@@ -14,12 +15,17 @@ from ottla.handlers.context import Broker
 from ottla.handlers.registry import REGISTRY, Apis
 from ottla.runtime import Runtime
 from ottla.runtime.net import Listener
+from ottla.runtime.seldom import SeldomEach
 from ottla.runtime.tasks import ByteBudget, TaskScope
 from ottla.server.admission import DescriptorQuota, RefusalLog
 from ottla.server.connection import Connection
 from ottla.server.dispatch import Dispatcher
 from ottla.server.long_answers import LongAnswers
+from ottla.server.tls_door import ListenerDoor
 from ottla.wire.frame import SCRATCH_BYTES
+
+if TYPE_CHECKING:
+    from ottla.server.guard import Guard
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +51,13 @@ class ConnectionLimits:
         self.request_bytes_max = config.integer("socket.request.max.bytes")
         self.request_bytes = dispatcher.request_bytes
         self.connections: dict[Connection, None] = {}
+        self._handshakes: set[tuple[str, str]] = set()
+        """Addresses, and listeners, of those whose TLS has begun, and is not a connection yet."""
         self.admitted = 0
         self.refused = 0
         self._per_host: Counter[str] = Counter()
+        self._per_listener: Counter[str] = Counter()
+        self._complaints = SeldomEach(runtime.clock)
         self.descriptors = DescriptorQuota(runtime)
         self._refusals = RefusalLog(runtime)
         self.configure(config)
@@ -58,39 +68,79 @@ class ConnectionLimits:
     def configure(self, config: BrokerConfig) -> None:
         """For connections from now on; those that are open stay."""
         self._connections_max = config.integer("max.connections")
+        self._listener_max = {
+            each.listener: config.listener(each.listener).own("max.connections")
+            for each in (*config.broker_listeners, *config.controller_listeners)
+        }
         self._per_host_max = config.integer("max.connections.per.ip")
         self._per_host_overrides = parse_connection_overrides(
             config.string("max.connections.per.ip.overrides")
         )
 
     def admit(self, connection: Connection) -> bool:
-        refusal = self._refusal(connection.session.host)
-        if refusal is not None:
-            self.refused += 1
-            self._refusals.report(connection.session.address, *refusal)
+        session = connection.session
+        # It is counted already, as one that might become a connection.
+        self.end_handshake(session.address, session.host, session.listener)
+        if not self._count(session.host, session.listener, session.address):
             return False
         self.admitted += 1
         self.connections[connection] = None
-        self._per_host[connection.session.host] += 1
         return True
 
-    def _refusal(self, host: str) -> tuple[str, str] | None:
+    def begin_handshake(self, address: str, host: str, listener: str) -> bool:
+        """Whether there is room for one more that may become a connection."""
+        if not self._count(host, listener, address):
+            return False
+        self._handshakes.add((address, listener))
+        return True
+
+    def end_handshake(self, address: str, host: str, listener: str) -> None:
+        if (address, listener) in self._handshakes:
+            self._handshakes.remove((address, listener))
+            self._uncount(host, listener)
+
+    def complain_of_tls(self, address: str, host: str, listener: str, reason: str) -> None:
+        if self._complaints.is_due(host):
+            log.warning("TLS with %s failed on listener %s: %s", address, listener, reason)
+
+    def _count(self, host: str, listener: str, address: str) -> bool:
+        refusal = self._refusal(host, listener)
+        if refusal is not None:
+            self.refused += 1
+            self._refusals.report(address, *refusal)
+            return False
+        self._per_host[host] += 1
+        self._per_listener[listener] += 1
+        return True
+
+    def _uncount(self, host: str, listener: str) -> None:
+        self._per_listener[listener] -= 1
+        self._per_host[host] -= 1
+        if not self._per_host[host]:
+            del self._per_host[host]
+
+    def _refusal(self, host: str, listener: str) -> tuple[str, str] | None:
         """The limit that is reached, and a sentence for whoever has to deal with it."""
         if not self.accepting:
             return "stopping", "the broker is stopping"
-        if len(self.connections) >= self._connections_max:
+        count = len(self.connections) + len(self._handshakes)
+        if count >= self._connections_max:
             return "max.connections", f"max.connections={self._connections_max} is reached"
+        listener_max = self._listener_max.get(listener)
+        if isinstance(listener_max, int) and self._per_listener[listener] >= listener_max:
+            name = f"listener.name.{listener.lower()}.max.connections"
+            return name, f"{name}={listener_max} is reached"
         per_host_max = self._per_host_overrides.get(host, self._per_host_max)
         if self._per_host[host] >= per_host_max:
             return (
                 "max.connections.per.ip",
                 f"max.connections.per.ip={per_host_max} is reached for {host}",
             )
-        if self.descriptors.is_used_up(len(self.connections)):
+        if self.descriptors.is_used_up(count):
             return (
                 "descriptors",
                 f"the limit of open files, {self.descriptors.limit}, leaves no more for connections than the "
-                f"{len(self.connections)} there are; raise it (ulimit -n, LimitNOFILE=)",
+                f"{count} there are; raise it (ulimit -n, LimitNOFILE=)",
             )
         return None
 
@@ -115,9 +165,7 @@ class ConnectionLimits:
             self.dispatcher.disconnected(connection.session)
             if not self.connections:
                 self.emptied.set()
-            self._per_host[connection.session.host] -= 1
-            if not self._per_host[connection.session.host]:
-                del self._per_host[connection.session.host]
+            self._uncount(connection.session.host, connection.session.listener)
 
 
 class Server:
@@ -135,12 +183,18 @@ class Server:
         self.limits = ConnectionLimits(runtime, config, dispatcher)
         self._listeners: list[Listener] = []
 
-    async def bind(self, endpoint: Endpoint, apis: Apis = REGISTRY) -> Endpoint:
+    async def bind(self, endpoint: Endpoint, apis: Apis = REGISTRY, guard: Guard | None = None) -> Endpoint:
         """Take the address, so that the port is known; connections wait until `serve`."""
-        name = endpoint.listener
-        listener = await self._runtime.net.listen(
-            lambda: Connection(self.limits, name, apis), endpoint.host, endpoint.port
-        )
+        name, limits, tls = endpoint.listener, self.limits, None if guard is None else guard.tls
+
+        def connection() -> Connection:
+            return Connection(limits, name, apis, guard)
+
+        net, place = self._runtime.net, (endpoint.host, endpoint.port)
+        if tls is None:
+            listener = await net.listen(connection, *place)
+        else:
+            listener = await net.listen_tls(ListenerDoor(limits, name, tls, connection), *place)
         self._listeners.append(listener)
         return Endpoint(name, endpoint.host, listener.address[1])
 

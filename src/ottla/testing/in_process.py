@@ -35,6 +35,8 @@ class InProcessBroker:
         self._keeps_data = data_dir is not None
         self.data_dir = data_dir or ""
         self.port = 0
+        self.ports: dict[str, int] = {}
+        """Of all listeners, by their names."""
         self.cluster_id = ""
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -114,6 +116,7 @@ class InProcessBroker:
         node = Node(real_runtime(), config)
         await node.start()
         self.port = node.address[1]
+        self.ports = {endpoint.listener: endpoint.port for endpoint in node.advertised}
         self.cluster_id = node.cluster_id
         self._ready.set()
         failed = asyncio.ensure_future(node.wait_failed())

@@ -39,12 +39,12 @@ class MalformedFrame(Exception):
 
 
 class FrameReader:
-    __slots__ = ("_budget", "_end", "_frame_bytes_max", "_reserved", "_scratch", "_start", "_view")
+    __slots__ = ("_budget", "_end", "_reserved", "_scratch", "_start", "_view", "frame_bytes_max")
 
     def __init__(self, scratch: memoryview, budget: ByteBudget, frame_bytes_max: int) -> None:
         self._scratch = scratch
         self._budget = budget
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
         self._view = scratch
         self._reserved = 0
         self._start = 0
@@ -79,10 +79,10 @@ class FrameReader:
             return None
         (size,) = SIZE.unpack_from(self._view, start)
         if size > available:
-            if size > self._frame_bytes_max:
+            if size > self.frame_bytes_max:
                 raise MalformedFrame(
                     f"it announces a request of {size} bytes, more than socket.request.max.bytes="
-                    f"{self._frame_bytes_max}"
+                    f"{self.frame_bytes_max}, which is less until a client has proved who it is"
                 )
             return None
         if size < REQUEST_HEADER_BYTES_MIN:

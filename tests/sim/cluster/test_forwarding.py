@@ -57,7 +57,7 @@ def with_controller(scenario: Callable[[SimWorld, Node], Coroutine[Any, Any, Non
 
 def test_a_request_is_answered_as_if_the_client_had_asked_the_controller() -> None:
     async def scenario(world: SimWorld, node: Node) -> None:
-        channel = ControllerChannel(world.runtime("b1"), lambda: CONTROLLER, name="b1", timeout_s=5)
+        channel = ControllerChannel(world.runtime("b1"), lambda: CONTROLLER, {"client.id": "b1"}, timeout_s=5)
         for version in (4, 7):
             codec = ask_codec(ApiKey.CREATE_TOPICS, version)
             request = packed(ApiKey.CREATE_TOPICS, version, CREATION)
@@ -74,14 +74,14 @@ def test_who_does_not_answer_is_asked_no_more_once_another_leads() -> None:
     async def scenario(world: SimWorld, node: Node) -> None:
         known = iter([None, ELSEWHERE, None])
         channel = ControllerChannel(
-            world.runtime("b1"), lambda: next(known, CONTROLLER), name="b1", timeout_s=5
+            world.runtime("b1"), lambda: next(known, CONTROLLER), {"client.id": "b1"}, timeout_s=5
         )
         answer = await channel.ask(ApiKey.CREATE_TOPICS, CREATION)
         assert answer.topics[0].error_code is ErrorCode.none
-        nobody = ControllerChannel(world.runtime("b1"), lambda: None, name="b1", timeout_s=0.5)
+        nobody = ControllerChannel(world.runtime("b1"), lambda: None, {"client.id": "b1"}, timeout_s=0.5)
         with pytest.raises(NotController, match="nobody leads"):
             await nobody.ask(ApiKey.CREATE_TOPICS, CREATION)
-        absent = ControllerChannel(world.runtime("b1"), lambda: ELSEWHERE, name="b1", timeout_s=0.5)
+        absent = ControllerChannel(world.runtime("b1"), lambda: ELSEWHERE, {"client.id": "b1"}, timeout_s=0.5)
         with pytest.raises(NotController, match="b1:9093"):
             await absent.ask(ApiKey.CREATE_TOPICS, CREATION)
 

@@ -47,7 +47,7 @@ class Asking:
         self.world = world
         self.image = image_with("b1")
         self.others = OtherBrokers(
-            world.runtime("b7").net, lambda: self.image, listener="PLAINTEXT", client_id="b7", timeout_s=5
+            world.runtime("b7").net, lambda: self.image, listener="PLAINTEXT", properties={}, timeout_s=5
         )
         self.markers = RemoteMarkers(self.others.ask, scope)
         self.verification = RemoteVerification(self.others.ask, scope)

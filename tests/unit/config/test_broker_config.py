@@ -114,7 +114,11 @@ def test_broker_id_is_the_old_name_of_node_id() -> None:
         ({"listeners": "PLAINTEXT://h:70000"}, "port from 0 to 65535"),
         ({"listeners": "PLAINTEXT://:1,plaintext://:2"}, "must not use the listener name PLAINTEXT twice"),
         ({"listeners": "CONTROLLER://:9093"}, "must have a listener for clients"),
-        ({"listeners": "SSL://:9092"}, "SSL is not served"),
+        (
+            {"listeners": "X://:9092", "listener.security.protocol.map": "X:TLS"},
+            "listener.security.protocol.map: X:TLS is none of PLAINTEXT, SSL",
+        ),
+        ({"listener.name.plaintext.max.connections": "x"}, "listener.name.plaintext.max.connections=x: must"),
         ({"listeners": "OUTSIDE://:9092"}, "OUTSIDE must be in listener.security.protocol.map"),
         ({"listener.security.protocol.map": "PLAINTEXT"}, "must be NAME:PROTOCOL"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "clients can connect to"),
@@ -322,3 +326,55 @@ def test_no_connections_at_all_cannot_be_set_while_the_broker_runs() -> None:
     assert replayed.integer("max.connections") == 9
     (unused,) = replayed.unused
     assert unused.reason.startswith("max.connections=0: must be at least 1")
+
+
+def test_a_listener_has_its_own_settings_before_those_of_all() -> None:
+    config = BrokerConfig.from_properties(
+        {
+            "listeners": "IN.SIDE://:9092,OUT://:9094",
+            "listener.security.protocol.map": "IN.SIDE:SASL_PLAINTEXT,OUT:SASL_SSL",
+            "ssl.client.auth": "required",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.in.side.sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
+            "listener.name.in.side.scram-sha-512.sasl.jaas.config": 'x required username="u" password="p";',
+            "listener.name.in.side.connections.max.reauth.ms": "5",
+            "listener.name.in.side.scram-sha-512.connections.max.reauth.ms": "7",
+            "listener.name.elsewhere.ssl.client.auth": "none",
+            "sasl.jaas.config": "for nobody",
+            "inter.broker.listener.name": "IN.SIDE",
+            "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+        }
+    )
+    inside, outside = config.listener("IN.SIDE"), config.listener("OUT")
+    assert (inside.protocol, outside.protocol) == ("SASL_PLAINTEXT", "SASL_SSL")
+    assert inside.strings("sasl.enabled.mechanisms") == ("SCRAM-SHA-512", "OAUTHBEARER")
+    assert outside.strings("sasl.enabled.mechanisms") == ("PLAIN",)
+    assert inside.integer("connections.max.reauth.ms", "SCRAM-SHA-512") == 7
+    assert inside.integer("connections.max.reauth.ms", "OAUTHBEARER") == 5
+    assert outside.integer("connections.max.reauth.ms", "PLAIN") == 0
+    # Who logs in needs no certificate unless it is said for this very listener. A line for all is for nobody.
+    assert outside.client_auth == "none"
+    assert outside.jaas("PLAIN") == ""
+    assert config.to_brokers == {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": 'x required username="u" password="p";',
+    }
+    assert config.unknown_keys == ("listener.name.elsewhere.ssl.client.auth",)
+    # Where it could be shown, a password is not.
+    entries = {entry.name: entry for entry in config.describe()}
+    assert entries["listener.name.in.side.scram-sha-512.sasl.jaas.config"].value is None
+    assert entries["listener.name.in.side.connections.max.reauth.ms"].value == "5"
+
+
+def test_settings_of_a_listener_are_changed_for_one_broker_while_it_runs() -> None:
+    name = "listener.name.ssl.ssl.keystore.location"
+    validate_broker({name: "/a.pem"}, per_broker=True)
+    with pytest.raises(ConfigError, match="for one broker"):
+        validate_broker({name: "/a.pem"}, per_broker=False)
+    with pytest.raises(ConfigError, match="cannot be changed while the broker runs"):
+        validate_broker({"listener.name.ssl.ssl.client.auth": "none"}, per_broker=True)
+    config = BrokerConfig.from_properties({"listeners": "SSL://:9092", name: "/file.pem"})
+    changed = config.with_dynamic({}, {name: "/changed.pem"})
+    assert changed.listener("SSL").optional_string("ssl.keystore.location") == "/changed.pem"
+    assert not changed.unused

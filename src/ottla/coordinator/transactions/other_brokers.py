@@ -30,14 +30,14 @@ class OtherBrokers:
         image: Callable[[], MetadataImage],
         *,
         listener: str,
-        client_id: str,
+        properties: Mapping[str, str],
         timeout_s: float,
     ) -> None:
-        """`listener` is the one that brokers use between themselves."""
+        """`listener` is the one that brokers use between themselves, `properties` say how they reach it."""
         self._network = network
         self._image = image
         self._listener = listener
-        self._client_id = client_id
+        self._properties = properties
         self._timeout_s = timeout_s
         self._connections: Connections | None = None
         self._limits: dict[int, set[asyncio.Timeout]] = {}
@@ -68,7 +68,7 @@ class OtherBrokers:
         endpoint, epoch = self._endpoint(broker_id)
         if self._connections is None:
             self._connections = Connections(
-                self._network, {"client.id": self._client_id}, connect_timeout_s=self._timeout_s
+                self._network, self._properties, connect_timeout_s=self._timeout_s
             )
         peer = None
         limit = asyncio.timeout(self._timeout_s)
