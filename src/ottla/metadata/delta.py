@@ -13,9 +13,11 @@ from uuid import UUID
 
 from immutables import Map, MapMutation
 
+from ottla.metadata.acls import AclsInTheMaking
 from ottla.metadata.carried import CARRIED_TYPES, carry
 from ottla.metadata.change import MetadataChange, TopicChange
 from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage, ResourceType, TopicImage
+from ottla.metadata.quotas import with_record
 from ottla.metadata.records import (
     LEADER_UNCHANGED,
     ConfigRecord,
@@ -33,6 +35,11 @@ from ottla.metadata.records import (
 from ottla.metadata.uuids import DIRECTORY_MIGRATING
 
 if TYPE_CHECKING:
+    from ottla.metadata.access_records import (
+        AccessControlEntryRecord,
+        ClientQuotaRecord,
+        RemoveAccessControlEntryRecord,
+    )
     from ottla.metadata.cluster_records import (
         BrokerRegistrationChangeRecord,
         ClearElrRecord,
@@ -66,6 +73,8 @@ class MetadataDelta:
         """What the resources then have, nothing for those that have nothing left."""
         self._features = image.features
         self._next_producer_id = image.next_producer_id
+        self._acls: AclsInTheMaking | None = None
+        self._quotas = image.quotas
         self._carried = image.carried
 
     def apply(self, record: MetadataRecord) -> None:
@@ -101,6 +110,8 @@ class MetadataDelta:
             configs=self._configs.finish(),
             features=self._features,
             next_producer_id=self._next_producer_id,
+            acls=image.acls if self._acls is None else self._acls.finish(),
+            quotas=self._quotas,
             carried=self._carried,
         )
         changed_topics = [
@@ -243,6 +254,20 @@ class MetadataDelta:
             raise _unfit(record, f"ids up to {self._next_producer_id} are already given out")
         self._next_producer_id = record.next_producer_id
 
+    def access_control_entry(self, record: AccessControlEntryRecord) -> None:
+        self._next_acls().add(record)
+
+    def remove_access_control_entry(self, record: RemoveAccessControlEntryRecord) -> None:
+        self._next_acls().remove(record.id)
+
+    def client_quota(self, record: ClientQuotaRecord) -> None:
+        self._quotas = with_record(self._quotas, record)
+
+    def _next_acls(self) -> AclsInTheMaking:
+        if self._acls is None:
+            self._acls = AclsInTheMaking(self._image.acls)
+        return self._acls
+
     def _partitions_of(self, record: PartitionRecord | PartitionChangeRecord) -> list[PartitionImage]:
         if record.topic_id not in self._topic_names:
             raise _unfit(record, "there is no topic with this id")
@@ -310,6 +335,9 @@ _HANDLERS: dict[RecordType, Callable[[MetadataDelta, Any], None]] = {
     RecordType.UNREGISTER_CONTROLLER: MetadataDelta.unregister_controller,
     RecordType.FEATURE_LEVEL: MetadataDelta.feature_level,
     RecordType.PRODUCER_IDS: MetadataDelta.producer_ids,
+    RecordType.ACCESS_CONTROL_ENTRY: MetadataDelta.access_control_entry,
+    RecordType.REMOVE_ACCESS_CONTROL_ENTRY: MetadataDelta.remove_access_control_entry,
+    RecordType.CLIENT_QUOTA: MetadataDelta.client_quota,
 }
 
 

@@ -5,19 +5,14 @@ Apart from the others because no ordinary start needs them, and declaring them t
 
 from dataclasses import dataclass, field
 from typing import ClassVar
-from uuid import UUID
 
 from ottla.metadata.records import (
-    BOOL,
     BYTES,
-    FLOAT64,
     INT8,
     INT32,
     INT64,
     STRING,
-    UUIDS,
     MetadataRecord,
-    Nested,
     RecordType,
 )
 
@@ -74,40 +69,6 @@ class ZkMigrationStateRecord(MetadataRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccessControlEntryRecord(MetadataRecord):
-    API_KEY: ClassVar[RecordType] = RecordType.ACCESS_CONTROL_ENTRY
-    id: UUID = field(metadata=UUIDS)
-    resource_type: int = field(metadata=INT8)
-    resource_name: str = field(metadata=STRING)
-    pattern_type: int = field(metadata=INT8)
-    principal: str = field(metadata=STRING)
-    host: str = field(metadata=STRING)
-    operation: int = field(metadata=INT8)
-    permission_type: int = field(metadata=INT8)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveAccessControlEntryRecord(MetadataRecord):
-    API_KEY: ClassVar[RecordType] = RecordType.REMOVE_ACCESS_CONTROL_ENTRY
-    id: UUID = field(metadata=UUIDS)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotaEntity(Nested):
-    entity_type: str = field(metadata=STRING)
-    entity_name: str | None = field(metadata=STRING)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientQuotaRecord(MetadataRecord):
-    API_KEY: ClassVar[RecordType] = RecordType.CLIENT_QUOTA
-    entity: tuple[QuotaEntity, ...]
-    key: str = field(metadata=STRING)
-    value: float = field(metadata=FLOAT64)
-    remove: bool = field(metadata=BOOL)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UserScramCredentialRecord(MetadataRecord):
     API_KEY: ClassVar[RecordType] = RecordType.USER_SCRAM_CREDENTIAL
     name: str = field(metadata=STRING)
@@ -154,9 +115,6 @@ FOREIGN_TYPES: dict[int, type[MetadataRecord]] = {
         AbortTransactionRecord,
         UnregisterControllerRecord,
         ZkMigrationStateRecord,
-        AccessControlEntryRecord,
-        RemoveAccessControlEntryRecord,
-        ClientQuotaRecord,
         UserScramCredentialRecord,
         RemoveUserScramCredentialRecord,
         DelegationTokenRecord,

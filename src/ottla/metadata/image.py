@@ -15,8 +15,10 @@ from uuid import UUID
 
 from immutables import Map
 
+from ottla.metadata.acls import Acls
 from ottla.metadata.carried import Carried
 from ottla.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from ottla.metadata.quotas import Quotas
 from ottla.metadata.records import Endpoint, MetadataRecord, PartitionRecord, SupportedFeature
 from ottla.metadata.uuids import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 
@@ -143,6 +145,8 @@ class MetadataImage:
     """By resource type and name; a broker resource without a name is the default of all brokers."""
     features: Mapping[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
+    acls: Acls = field(default_factory=Acls)
+    quotas: Quotas = field(default_factory=Map)
     carried: Carried = field(default_factory=Map)
     """What is kept for others and not served."""
 

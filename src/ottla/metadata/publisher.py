@@ -84,7 +84,7 @@ class MetadataPublisher:
         if self.image.carried:
             log.warning(
                 "the metadata has %s: they are kept, but this version does not act on them, so that "
-                "clients are neither asked who they are nor limited",
+                "clients are not asked who they are",
                 describe_carried(self.image.carried),
             )
 

@@ -40,7 +40,8 @@ NO_LEADER = -1
 
 
 class RecordType(IntEnum):
-    """All that Kafka has. Those in `foreign_records` are only read; `cluster_records` has the rest."""
+    """All that Kafka has. Those in `foreign_records` are only read; `cluster_records` and
+    `access_records` have the rest."""
 
     REGISTER_BROKER = 0
     UNREGISTER_BROKER = 1
@@ -284,9 +285,10 @@ def decode_record(value: bytes) -> MetadataRecord:
 
 
 def _rare_type(api_key: int) -> type[MetadataRecord]:
+    from ottla.metadata.access_records import ACCESS_TYPES
     from ottla.metadata.cluster_records import CLUSTER_TYPES
 
-    record_type = CLUSTER_TYPES.get(api_key)
+    record_type = CLUSTER_TYPES.get(api_key) or ACCESS_TYPES.get(api_key)
     if record_type is None:
         from ottla.metadata.foreign_records import FOREIGN_TYPES
 

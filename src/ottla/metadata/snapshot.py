@@ -22,6 +22,7 @@ from ottla.metadata.control import (
 )
 from ottla.metadata.features import METADATA_VERSION
 from ottla.metadata.image import MetadataImage
+from ottla.metadata.quotas import quota_records
 from ottla.metadata.records import (
     ConfigRecord,
     FeatureLevelRecord,
@@ -110,14 +111,11 @@ def image_records(image: MetadataImage) -> Iterator[MetadataRecord]:
             yield ConfigRecord(
                 resource_type=resource_type, resource_name=resource_name, name=name, value=value
             )
-    yield from carried_records(image.carried, RecordType.CLIENT_QUOTA)
+    yield from quota_records(image.quotas)
     if image.next_producer_id:
         yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
-    for kind in (
-        RecordType.ACCESS_CONTROL_ENTRY,
-        RecordType.USER_SCRAM_CREDENTIAL,
-        RecordType.DELEGATION_TOKEN,
-    ):
+    yield from image.acls.records()
+    for kind in (RecordType.USER_SCRAM_CREDENTIAL, RecordType.DELEGATION_TOKEN):
         yield from carried_records(image.carried, kind)
 
 

@@ -11,13 +11,8 @@ import pytest
 from bench.maven import PeerUnavailable
 from kafka_cluster import Cluster
 
-from ottla.metadata.foreign_records import (
-    AccessControlEntryRecord,
-    ClientQuotaRecord,
-    DelegationTokenRecord,
-    QuotaEntity,
-    UserScramCredentialRecord,
-)
+from ottla.metadata.access_records import AccessControlEntryRecord, ClientQuotaRecord, QuotaEntity
+from ottla.metadata.foreign_records import DelegationTokenRecord, UserScramCredentialRecord
 from ottla.metadata.records import FeatureLevelRecord, MetadataRecord, ProducerIdsRecord, encode_record
 from ottla.records.records import Record, encode_batch
 

@@ -16,6 +16,12 @@ from kio.static.primitive import i16
 from metadata_node import HOST, LOG_DIR, MetadataNode
 
 from ottla.controller.topics import NewTopic
+from ottla.metadata.access_records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
+    QuotaEntity,
+    RemoveAccessControlEntryRecord,
+)
 from ottla.metadata.cluster_records import (
     BrokerRegistrationChangeRecord,
     RegisterControllerRecord,
@@ -23,19 +29,16 @@ from ottla.metadata.cluster_records import (
 from ottla.metadata.control import ControlType
 from ottla.metadata.foreign_records import (
     AbortTransactionRecord,
-    AccessControlEntryRecord,
     BeginTransactionRecord,
-    ClientQuotaRecord,
     DelegationTokenRecord,
     EndTransactionRecord,
     NoOpRecord,
-    QuotaEntity,
-    RemoveAccessControlEntryRecord,
     RemoveDelegationTokenRecord,
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
 from ottla.metadata.meta_properties import prepare
+from ottla.metadata.quotas import quota_records
 from ottla.metadata.records import (
     FeatureLevelRecord,
     MetadataRecord,
@@ -218,8 +221,8 @@ TOKEN = DelegationTokenRecord(
     token_id="token",
 )
 ANYBODY = (
-    QuotaEntity(entity_type="user", entity_name=None),
     QuotaEntity(entity_type="client-id", entity_name="c"),
+    QuotaEntity(entity_type="user", entity_name=None),
 )
 
 
@@ -227,7 +230,7 @@ def quota(key: str, value: float, entity: tuple[QuotaEntity, ...] = ANYBODY, *, 
     return ClientQuotaRecord(entity=entity, key=key, value=value, remove=remove)
 
 
-def test_what_is_not_served_is_carried_through_restarts_and_snapshots(
+def test_rules_quotas_and_what_is_not_served_come_through_restarts_and_snapshots(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     kept: list[MetadataRecord] = [
@@ -252,7 +255,9 @@ def test_what_is_not_served_is_carried_through_restarts_and_snapshots(
     expected = {encode_record(record) for record in kept[1:]}
 
     def carried(node: MetadataNode) -> set[bytes]:
-        return {encode_record(record) for record in node.loaded.carried.values()}
+        image = node.loaded
+        kept = (*image.carried.values(), *image.acls.records(), *quota_records(image.quotas))
+        return {encode_record(record) for record in kept}
 
     with SimWorld(1) as world:
         node = MetadataNode(world, metadata_log_max_record_bytes_between_snapshots="2000")
@@ -285,5 +290,5 @@ def test_what_is_not_served_is_carried_through_restarts_and_snapshots(
             assert len(node.image.topics) == 30
 
         world.run(scenario())
-    text = "2 client quotas, 1 access rules (ACLs), 1 SCRAM credentials, 1 delegation tokens: they are kept"
+    text = "1 SCRAM credentials, 1 delegation tokens: they are kept"
     assert sum(text in record.message for record in caplog.records) == 2

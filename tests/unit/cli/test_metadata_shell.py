@@ -11,7 +11,7 @@ from ottla.cli.files.metadata_source import MetadataSource
 from ottla.cli.files.metadata_tree import Directory, root
 from ottla.cli.files.shell_commands import Shell, completions, execute, glob_expression
 from ottla.cli.framework.errors import ToolError
-from ottla.metadata.foreign_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from ottla.metadata.access_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import (
     ConfigRecord,

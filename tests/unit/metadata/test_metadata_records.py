@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.metadata import cluster_records, foreign_records, records
+from ottla.metadata import access_records, cluster_records, foreign_records, records
 from ottla.metadata.cluster_records import (
     BrokerRegistrationChangeRecord,
 )
@@ -75,7 +75,12 @@ def entities(entity_type: type[Any]) -> st.SearchStrategy[Any]:
     return st.builds(entity_type, **{field.name: values_of(field, hints[field.name]) for field in fields})
 
 
-ALL_TYPES = {**records.RECORD_TYPES, **cluster_records.CLUSTER_TYPES, **foreign_records.FOREIGN_TYPES}
+ALL_TYPES = {
+    **records.RECORD_TYPES,
+    **cluster_records.CLUSTER_TYPES,
+    **access_records.ACCESS_TYPES,
+    **foreign_records.FOREIGN_TYPES,
+}
 any_record = st.one_of([entities(ALL_TYPES[api_key]) for api_key in sorted(ALL_TYPES)])
 
 

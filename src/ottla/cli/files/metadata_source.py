@@ -14,10 +14,11 @@ from uuid import UUID
 
 from ottla.cli.framework.errors import ToolError
 from ottla.log.types import METADATA_PARTITION
-from ottla.metadata.carried import carried_records, quota_entity
+from ottla.metadata.carried import carried_records
 from ottla.metadata.cluster_records import BrokerRegistrationChangeRecord
 from ottla.metadata.control import ControlType, control_type, read_snapshot_timestamp
 from ottla.metadata.image import MetadataImage
+from ottla.metadata.quotas import Quotas
 from ottla.metadata.records import (
     MetadataRecord,
     MetadataRecordError,
@@ -45,7 +46,7 @@ class ClusterMetadata:
 
     @property
     def rules(self) -> dict[UUID, Any]:
-        return {record.id: record for record in self._carried(RecordType.ACCESS_CONTROL_ENTRY)}
+        return {record.id: record for record in self.image.acls.records()}
 
     @property
     def credentials(self) -> dict[tuple[int, str], Any]:
@@ -54,11 +55,8 @@ class ClusterMetadata:
         return {(record.mechanism, record.name): record for record in found}
 
     @property
-    def quotas(self) -> dict[tuple[tuple[str, str | None], ...], dict[str, float]]:
-        limits: dict[tuple[tuple[str, str | None], ...], dict[str, float]] = {}
-        for record in self._carried(RecordType.CLIENT_QUOTA):
-            limits.setdefault(quota_entity(record.entity), {})[record.key] = record.value
-        return limits
+    def quotas(self) -> Quotas:
+        return self.image.quotas
 
     @property
     def tokens(self) -> dict[str, Any]:
