@@ -23,6 +23,7 @@ from ottla.coordinator.transactions.coordinator import TransactionCoordinator
 from ottla.coordinator.transactions.other_brokers import OtherBrokers
 from ottla.coordinator.transactions.producer_ids import ProducerIds
 from ottla.coordinator.transactions.settings import TransactionSettings
+from ottla.handlers.authorization import RULES
 from ottla.handlers.context import Broker
 from ottla.handlers.current_leaders import CurrentLeaders
 from ottla.handlers.registry import CONTROLLER_REGISTRY
@@ -50,8 +51,12 @@ from ottla.replication.nearest import replica_selector
 from ottla.replication.sessions import FetchSessions
 from ottla.runtime import Runtime
 from ottla.runtime.tasks import TaskScope
+from ottla.security.audit import AuditLog
+from ottla.security.authorizer import Authorizer
+from ottla.security.quotas import ClientQuotas
 from ottla.server.listener import Server
 from ottla.telemetry.clients import ClientTelemetry
+from ottla.wire.api import ApiKey
 from ottla.wire.errors import CoordinatorLoadInProgress, KafkaError
 
 if TYPE_CHECKING:
@@ -264,6 +269,8 @@ class Node:
             transactions=transactions,
             telemetry=ClientTelemetry(runtime.clock, runtime.random, config.integer("telemetry.max.bytes")),
             tasks=self._core,
+            authorizer=self._make_authorizer(),
+            quotas=ClientQuotas(runtime.clock, config),
         )
         return self._broker
 
@@ -290,6 +297,20 @@ class Node:
 
     def _guard(self, listener: str) -> Guard | None:
         return None if self._guards is None else self._guards.get(listener)
+
+    def _make_authorizer(self) -> Authorizer | None:
+        authorizer = Authorizer.from_config(self._config)
+        administrative = frozenset(ApiKey(key) for key, rule in RULES.items() if rule.administrative)
+        audit = AuditLog.from_config(self._runtime, self._config, administrative)
+        if audit is None:
+            return authorizer
+        if authorizer is None:
+            log.warning("ottla.audit.log is set, but without authorizer.class.name nothing is refused")
+            return None
+        authorizer.audit = audit
+        self._stack.push_async_callback(audit.close)
+        self._core.spawn(audit.run(), "audit-log")
+        return authorizer
 
     @property
     def _is_broker(self) -> bool:
@@ -565,6 +586,10 @@ class Node:
         self._transactions.apply(change)
         self._other_brokers.apply(change)
         self._broker.telemetry.apply(change)
+        if self._broker.authorizer is not None:
+            self._broker.authorizer.apply(change)
+        if self._broker.quotas is not None:
+            self._broker.quotas.apply(change)
 
     def _apply_broker_configs(self, image: MetadataImage) -> None:
         config = effective_config(self._config, image)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, NoReturn
 
+from ottla.config.access_keys import ACCESS_KEYS
 from ottla.config.cluster_keys import CLUSTER_KEYS
 from ottla.config.coordinator_keys import COORDINATOR_KEYS
 from ottla.config.entry import ConfigEntry, ConfigSource, ConfigSynonym, describe_key, describe_unknown
@@ -23,12 +24,15 @@ from ottla.config.listeners import (
     parse_voters,
 )
 from ottla.config.log_keys import LOG_KEYS
+from ottla.config.principals import parse_super_users
 from ottla.config.rules import check_broker
 from ottla.config.security_keys import SECURITY_KEYS
 from ottla.config.server_keys import SERVER_KEYS
 from ottla.config.topic_keys import LOG_DEFAULT_KEYS, TOPIC_KEYS
 
-BROKER_KEYS = by_name(LOG_DEFAULT_KEYS, LOG_KEYS, SERVER_KEYS, SECURITY_KEYS, CLUSTER_KEYS, COORDINATOR_KEYS)
+BROKER_KEYS = by_name(
+    LOG_DEFAULT_KEYS, LOG_KEYS, SERVER_KEYS, SECURITY_KEYS, ACCESS_KEYS, CLUSTER_KEYS, COORDINATOR_KEYS
+)
 
 # Broker keys that are one setting under several names, the strongest first.
 _CHAINS = {
@@ -38,6 +42,7 @@ _CHAINS = {
 }
 
 RECORDS_VALIDATE = "ottla.records.validate"
+CONNECTION_RATE = "max.connection.creation.rate"
 
 _Layer = Mapping[str, str]
 
@@ -58,6 +63,7 @@ class BrokerConfig:
         "_layers",
         "_topic_values",
         "_values",
+        "connection_rates",
         "fetch_bytes_max",
         "of_listeners",
         "unknown_keys",
@@ -87,6 +93,12 @@ class BrokerConfig:
         """Those where every record that comes in is looked at."""
         self.fetch_bytes_max = self.integer("fetch.max.bytes")
         """At hand, because every fetch looks at it."""
+        self.connection_rates = {
+            endpoint.listener: rate
+            for endpoint in self.broker_listeners
+            if isinstance(rate := self.listener(endpoint.listener).own(CONNECTION_RATE), int)
+        }
+        """Connections per second of listeners that have a limit of their own."""
         self.unknown_keys = tuple(
             sorted(name for name in static if name not in BROKER_KEYS and not self._is_of_listener(name))
         )
@@ -215,6 +227,10 @@ class BrokerConfig:
     def quorum_voters(self) -> Mapping[int, Address]:
         """Members of the controller quorum by id; empty where this node is the only one."""
         return parse_voters(self.strings("controller.quorum.voters"))
+
+    @property
+    def super_users(self) -> frozenset[str]:
+        return parse_super_users(self.string("super.users"))
 
     @property
     def metrics_listener(self) -> Address | None:

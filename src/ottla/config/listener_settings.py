@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 _PREFIX = "listener.name."
-_OF_SERVER = ("max.connections", "ottla.records.validate")
+_OF_SERVER = ("max.connection.creation.rate", "max.connections", "ottla.records.validate")
 LISTENER_KEYS: Mapping[str, ConfigKey] = {
     **OF_LISTENER,
     **{name: by_name(SERVER_KEYS)[name] for name in _OF_SERVER},

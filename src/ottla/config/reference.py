@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ottla.config.access_keys import ACCESS_KEYS
 from ottla.config.client_metrics import CLIENT_METRICS_KEYS
 from ottla.config.cluster_keys import CLUSTER_KEYS
 from ottla.config.coordinator_keys import COORDINATOR_KEYS
@@ -47,6 +48,7 @@ def _lines() -> Iterator[str]:
     yield from _section("Brokers: defaults of topic settings", LOG_DEFAULT_KEYS)
     yield from _section("Brokers: storage", LOG_KEYS)
     yield from _section("Brokers: network and requests", SERVER_KEYS)
+    yield from _section("Brokers: access", ACCESS_KEYS)
     yield from _section("Brokers: cluster and replication", CLUSTER_KEYS)
     yield from _section("Brokers: groups and transactions", COORDINATOR_KEYS)
 

@@ -14,6 +14,7 @@ from ottla.config.listeners import (
     parse_protocol_map,
     parse_voters,
 )
+from ottla.config.principals import parse_super_users
 
 Values = Mapping[str, Value]
 
@@ -113,11 +114,7 @@ def _check_listeners(values: Values) -> None:
                     f"advertised.listeners={endpoint}: must be an address that clients can connect to"
                 )
     parse_address("ottla.metrics.listener", cast(str, values["ottla.metrics.listener"]))
-    authorizer = values["authorizer.class.name"]
-    if authorizer:
-        raise ConfigError(
-            f"authorizer.class.name={authorizer}: there is no access control yet; remove the key to run"
-        )
+    parse_super_users(cast(str, values["super.users"]))
 
 
 def _check_limits(values: Values) -> None:

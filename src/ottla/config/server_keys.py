@@ -47,14 +47,6 @@ SERVER_KEYS = (
         choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     ),
     ConfigKey(
-        "authorizer.class.name",
-        ConfigType.STRING,
-        "",
-        "Class that decides who may do what. This version has no access control and refuses to start when "
-        "one is asked for.",
-        importance="low",
-    ),
-    ConfigKey(
         "socket.request.max.bytes",
         ConfigType.INT,
         100 * 1024 * 1024,
@@ -146,10 +138,10 @@ SERVER_KEYS = (
         "max.connection.creation.rate",
         ConfigType.INT,
         INT_MAX,
-        "Connections accepted per second.",
+        "Connections accepted per second, on all listeners; on one of them with listener.name.<name> before. "
+        "More have to wait for their first answer.",
         minimum=0,
         dynamic="cluster-wide",
-        effective=False,
     ),
     ConfigKey(
         "ottla.metrics.listener",

@@ -42,13 +42,16 @@ from ottla.runtime.seldom import Seldom
 from ottla.wire.errors import InvalidRequest, KafkaError, NotController
 
 if TYPE_CHECKING:
+    from ottla.controller.acls import AclDeletion
     from ottla.controller.alter_partition import IsrChange, IsrOutcome
     from ottla.controller.directories import DirectoryAssignment, DirectoryOutcome
     from ottla.controller.elections import ElectionOutcome, TopicPartitions
     from ottla.controller.heartbeats import BrokerHeartbeat, HeartbeatReply
+    from ottla.controller.quotas import QuotaAlteration
     from ottla.controller.reassignment import OngoingReassignment, Reassignment, ReassignmentOutcome
     from ottla.controller.supervision import Supervision
     from ottla.metadata.cluster_records import RegisterControllerRecord
+    from ottla.wire.acls import Acl, AclFilter
 
 logger = logging.getLogger(__name__)
 
@@ -263,6 +266,25 @@ class LocalController:
         from ottla.controller.reassignment import list_reassignments
 
         return await self.active.decide(lambda newest: list_reassignments(newest, partitions))
+
+    async def create_acls(self, acls: Sequence[Acl]) -> list[KafkaError | None]:
+        from ottla.controller.acls import create_acls
+
+        return await self.active.decide(lambda newest: create_acls(newest, acls, self._runtime.random))
+
+    async def delete_acls(self, filters: Sequence[AclFilter]) -> list[AclDeletion]:
+        from ottla.controller.acls import delete_acls
+
+        return await self.active.decide(lambda newest: delete_acls(newest, filters))
+
+    async def alter_client_quotas(
+        self, alterations: Sequence[QuotaAlteration], *, validate_only: bool = False
+    ) -> list[KafkaError | None]:
+        from ottla.controller.quotas import alter_client_quotas
+
+        return await self.active.decide(
+            lambda newest: alter_client_quotas(newest, alterations), validate_only=validate_only
+        )
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
         active = self.active

@@ -12,12 +12,16 @@ from ottla.controller.producer_ids import ProducerIdBlock
 from ottla.controller.topics import NewPartitions, NewTopic, TopicOutcome, TopicRef
 
 if TYPE_CHECKING:
+    from ottla.controller.acls import AclDeletion
     from ottla.controller.alter_partition import IsrChange, IsrOutcome
     from ottla.controller.directories import DirectoryAssignment, DirectoryOutcome
     from ottla.controller.elections import ElectionOutcome, TopicPartitions
     from ottla.controller.heartbeats import BrokerHeartbeat, HeartbeatReply
+    from ottla.controller.quotas import QuotaAlteration
     from ottla.controller.reassignment import OngoingReassignment, Reassignment, ReassignmentOutcome
     from ottla.metadata.cluster_records import RegisterControllerRecord
+    from ottla.wire.acls import Acl, AclFilter
+    from ottla.wire.errors import KafkaError
 
 
 class Controller(Protocol):
@@ -83,6 +87,16 @@ class Controller(Protocol):
         self, partitions: Sequence[TopicPartitions] | None
     ) -> list[OngoingReassignment]:
         """Of all partitions where none are named."""
+
+    async def create_acls(self, acls: Sequence[Acl]) -> list[KafkaError | None]:
+        """Why not, of each."""
+
+    async def delete_acls(self, filters: Sequence[AclFilter]) -> list[AclDeletion]: ...
+
+    async def alter_client_quotas(
+        self, alterations: Sequence[QuotaAlteration], *, validate_only: bool = False
+    ) -> list[KafkaError | None]:
+        """Why not, of each."""
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock: ...
 

@@ -13,10 +13,11 @@ from kio.schema.describe_cluster.v2.response import DescribeClusterBroker, Descr
 from kio.schema.types import BrokerId
 from kio.static.primitive import i8, i32
 
-from ottla.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
+from ottla.handlers.authorized import NOT_ASKED, may, operations_on
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.nodes import nodes_on
 from ottla.handlers.registry import CONTROLLER_REGISTRY, handles
+from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode
 
@@ -45,7 +46,6 @@ def describe_cluster(
         )
     if to_controllers:
         return _describe_controllers(broker, context, request)
-    asked = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         throttle_time=context.session.throttle_time,
         error_code=ErrorCode.none,
@@ -62,16 +62,31 @@ def describe_cluster(
             for node in nodes_on(broker.metadata.image, context.session.listener).values()
             if not node.fenced or request.include_fenced_brokers
         ),
-        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
+        cluster_authorized_operations=_operations(context, request),
     )
+
+
+def _operations(context: RequestContext, request: DescribeClusterRequest) -> i32:
+    if not request.include_cluster_authorized_operations:
+        return NOT_ASKED
+    if not may(context, Operation.DESCRIBE, AclResource.CLUSTER):
+        return i32(0)
+    return operations_on(context, AclResource.CLUSTER)
 
 
 def _describe_controllers(
     broker: Broker, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
+    if not may(context, Operation.ALTER, AclResource.CLUSTER):
+        return DescribeClusterResponse(
+            throttle_time=context.session.throttle_time,
+            error_code=ErrorCode.cluster_authorization_failed,
+            endpoint_type=i8(CONTROLLERS),
+            cluster_id="",
+            brokers=(),
+        )
     quorum = broker.quorum.describe()
     voters = [(voter.key.id, broker.quorum.address(voter.key.id)) for voter in quorum.voter_set.voters]
-    asked = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         throttle_time=context.session.throttle_time,
         error_code=ErrorCode.none,
@@ -89,5 +104,5 @@ def _describe_controllers(
             for voter_id, address in voters
             if address is not None
         ),
-        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
+        cluster_authorized_operations=_operations(context, request),
     )

@@ -13,6 +13,8 @@ ListConfigResources: v0 client metrics only · v1 every resource type (KIP-1142)
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import TypeVar
 
 from kio.schema.alter_configs.v2.request import AlterConfigsRequest
 from kio.schema.alter_configs.v2.response import AlterConfigsResourceResponse, AlterConfigsResponse
@@ -39,15 +41,20 @@ from ottla.controller.configs import (
     check_changes,
 )
 from ottla.controller.topic_names import check_name
+from ottla.handlers.authorized import require
 from ottla.handlers.broker_loggers import alter_loggers, check_node, describe_loggers
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.nodes import nodes_on
 from ottla.handlers.outcome import error_code, error_message
+from ottla.handlers.refusal import answer_with
 from ottla.handlers.registry import handles
 from ottla.metadata.image import ResourceType
 from ottla.runtime.turns import in_turns
+from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidRequest, KafkaError, UnknownTopicOrPartition
+
+R = TypeVar("R", ResourceChanges, ResourceConfigs)
 
 
 @handles(ApiKey.DESCRIBE_CONFIGS)
@@ -58,6 +65,12 @@ async def describe_configs(
         error: KafkaError | None = None
         entries: list[ConfigEntry] = []
         try:
+            _check_permission(
+                context,
+                Operation.DESCRIBE_CONFIGS,
+                int(resource.resource_type),
+                resource.resource_name,
+            )
             entries = _entries(broker, resource)
         except KafkaError as raised:
             error = raised
@@ -75,6 +88,32 @@ async def describe_configs(
     # Answered once if named twice. A broker describes nobody but itself, at some length.
     results = [describe(resource) async for resource in in_turns(dict.fromkeys(request.resources))]
     return DescribeConfigsResponse(throttle_time=context.session.throttle_time, results=tuple(results))
+
+
+def _check_permission(context: RequestContext, operation: Operation, resource_type: int, name: str) -> None:
+    match resource_type:
+        case ResourceType.TOPIC:
+            require(context, operation, AclResource.TOPIC, name)
+        case ResourceType.GROUP:
+            require(context, operation, AclResource.GROUP, name)
+        case ResourceType.BROKER | ResourceType.BROKER_LOGGER | ResourceType.CLIENT_METRICS:
+            require(context, operation, AclResource.CLUSTER)
+
+
+async def _alterable(context: RequestContext, resources: Sequence[R]) -> tuple[list[R], list[ConfigOutcome]]:
+    """Those that may be altered, and refusals of the others."""
+    alterable, refused = [], []
+    times_named = Counter(resource[:2] for resource in resources)
+    async for resource in in_turns(resources):
+        kind, name = resource.resource_type, resource.resource_name
+        try:
+            # What is named twice is refused for that.
+            if times_named[resource[:2]] == 1:
+                _check_permission(context, Operation.ALTER_CONFIGS, kind, name)
+            alterable.append(resource)
+        except KafkaError as error:
+            refused.append(ConfigOutcome(kind, name, error))
+    return alterable, refused
 
 
 def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEntry]:
@@ -148,10 +187,12 @@ async def alter_configs(
         )
         async for resource in in_turns(request.resources)
     ]
+    resources, refused = await _alterable(context, resources)
     try:
         outcomes = await broker.controller.alter_configs(resources, validate_only=request.validate_only)
     except KafkaError as error:
         outcomes = [ConfigOutcome(r.resource_type, r.resource_name, error) for r in resources]
+    outcomes += refused
     responses = [
         AlterConfigsResourceResponse(
             error_code=error_code(outcome.error),
@@ -180,6 +221,7 @@ async def incremental_alter_configs(
         )
         async for resource in in_turns(request.resources)
     ]
+    resources, refused = await _alterable(context, resources)
     # Levels of loggers are this process's alone, and are stored nowhere.
     stored = [resource for resource in resources if resource.resource_type != ResourceType.BROKER_LOGGER]
     try:
@@ -190,22 +232,25 @@ async def incremental_alter_configs(
         outcomes = [ConfigOutcome(r.resource_type, r.resource_name, error) for r in stored]
     found = iter(outcomes)
     times_named = Counter(resource[:2] for resource in resources)
-    responses = []
+    answers = []
     async for resource in in_turns(resources):
         if resource.resource_type == ResourceType.BROKER_LOGGER:
-            outcome = _alter_loggers(
-                broker, resource, times_named[resource[:2]], validate_only=request.validate_only
+            answers.append(
+                _alter_loggers(
+                    broker, resource, times_named[resource[:2]], validate_only=request.validate_only
+                )
             )
         else:
-            outcome = next(found)
-        responses.append(
-            incremental.AlterConfigsResourceResponse(
-                error_code=error_code(outcome.error),
-                error_message=error_message(outcome.error),
-                resource_type=i8(outcome.resource_type),
-                resource_name=outcome.resource_name,
-            )
+            answers.append(next(found))
+    responses = [
+        incremental.AlterConfigsResourceResponse(
+            error_code=error_code(outcome.error),
+            error_message=error_message(outcome.error),
+            resource_type=i8(outcome.resource_type),
+            resource_name=outcome.resource_name,
         )
+        async for outcome in in_turns(answers + refused)
+    ]
     return incremental.IncrementalAlterConfigsResponse(
         throttle_time=context.session.throttle_time, responses=tuple(responses)
     )
@@ -226,7 +271,7 @@ def _alter_loggers(
     return ConfigOutcome(resource.resource_type, resource.resource_name, error)
 
 
-@handles(ApiKey.LIST_CONFIG_RESOURCES)
+@handles(ApiKey.LIST_CONFIG_RESOURCES, answer_with(ListConfigResourcesResponse, config_resources=()))
 def list_config_resources(
     broker: Broker, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:

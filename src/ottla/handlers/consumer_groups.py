@@ -8,6 +8,7 @@ tells members of the classic protocol apart.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterable
 
 from kio.schema.consumer_group_describe.v1 import response as described
 from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
@@ -23,7 +24,7 @@ from kio.static.primitive import i8, i32, i32Timedelta
 
 from ottla.coordinator.groups.commands import ConsumerHeartbeatRequest, Partitions
 from ottla.coordinator.groups.consumer_group import ConsumerMember
-from ottla.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
+from ottla.handlers.authorized import NOT_ASKED, describable, operations_on, require
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.outcome import error_message
 from ottla.handlers.refusal import answer_with
@@ -31,8 +32,9 @@ from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.image import MetadataImage
 from ottla.runtime.turns import in_turns
+from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError, TopicAuthorizationFailed
 
 FIRST_WITH_OWN_MEMBER_ID = 1
 CLASSIC_MEMBER, CONSUMER_MEMBER = i8(0), i8(1)
@@ -45,6 +47,8 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = i8(0), i8(1)
 async def consumer_group_heartbeat(
     broker: Broker, context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
+    if not describable(context, request.subscribed_topic_names or ()):
+        raise TopicAuthorizationFailed
     owned: Partitions | None = None
     if request.topic_partitions is not None:
         owned = {
@@ -92,11 +96,18 @@ def _assignment(partitions: Partitions) -> Assignment:
 async def consumer_group_describe(
     broker: Broker, context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-
     async def describe(group_id: str) -> described.DescribedGroup:
+        operations = NOT_ASKED
         try:
+            require(context, Operation.DESCRIBE, AclResource.GROUP, group_id)
             group = await broker.groups.describe_consumer(group_id)
+            if request.include_authorized_operations:
+                operations = operations_on(context, AclResource.GROUP, group_id)
+            members = tuple(_member(broker.metadata.image, *member) for member in group.members)
+            if not describable(context, _topics_of(members)):
+                raise TopicAuthorizationFailed(
+                    "The group has described topic(s) that the client is not authorized to describe."
+                )
         except KafkaError as error:
             return described.DescribedGroup(
                 error_code=error.code,
@@ -109,7 +120,6 @@ async def consumer_group_describe(
                 members=(),
                 authorized_operations=NOT_ASKED,
             )
-        image = broker.metadata.image
         return described.DescribedGroup(
             error_code=ErrorCode.none,
             group_id=GroupId(group_id),
@@ -117,7 +127,7 @@ async def consumer_group_describe(
             group_epoch=i32(group.epoch),
             assignment_epoch=i32(group.assignment_epoch),
             assignor_name=group.assignor,
-            members=tuple(_member(image, *member) for member in group.members),
+            members=members,
             authorized_operations=operations,
         )
 
@@ -125,6 +135,15 @@ async def consumer_group_describe(
         throttle_time=context.session.throttle_time,
         groups=tuple([await describe(group_id) async for group_id in in_turns(request.group_ids)]),
     )
+
+
+def _topics_of(members: Iterable[described.Member]) -> set[str]:
+    return {
+        str(topic.topic_name)
+        for member in members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    }
 
 
 def _member(

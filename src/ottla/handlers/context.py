@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from ottla.replication.sessions import FetchSessions
     from ottla.runtime import Runtime
     from ottla.runtime.tasks import TaskScope
+    from ottla.security.authorizer import Authorizer
+    from ottla.security.quotas import ClientQuotas
     from ottla.telemetry.clients import ClientTelemetry
+    from ottla.wire.api import ApiKey
 
 
 @dataclass(slots=True)
@@ -55,6 +58,9 @@ class Broker:
     telemetry: ClientTelemetry
     tasks: TaskScope
     """For work that must not be lost with its connection; a failure in it ends the node."""
+    authorizer: Authorizer | None = None
+    """None: everybody may do everything."""
+    quotas: ClientQuotas | None = None
 
 
 @dataclass(slots=True)
@@ -64,3 +70,4 @@ class RequestContext:
     session: Session
     version: int
     correlation_id: int
+    api: ApiKey

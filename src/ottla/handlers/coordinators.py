@@ -14,6 +14,7 @@ from typing import Any
 
 from ottla.config import BrokerConfig
 from ottla.controller.topics import NewTopic
+from ottla.handlers.authorized import require
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.nodes import nodes_on
 from ottla.handlers.outcome import error_message
@@ -22,6 +23,7 @@ from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.image import TopicImage
 from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla.runtime.turns import in_turns
+from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import (
     CoordinatorNotAvailable,
@@ -76,11 +78,13 @@ async def _find(broker: Broker, context: RequestContext, key_type: int, key: str
     try:
         match key_type:
             case _KeyType.GROUP:
+                require(context, Operation.DESCRIBE, AclResource.GROUP, key)
                 if not key:
                     raise InvalidGroupId("group.id must not be empty")
                 topic = await _topic(broker, _offsets_topic(broker.config))
                 index = broker.groups.partition_for(key)
             case _KeyType.TRANSACTION:
+                require(context, Operation.DESCRIBE, AclResource.TRANSACTIONAL_ID, key)
                 if not key:
                     raise InvalidRequest("transactional.id must not be empty")
                 topic = await _topic(broker, _transaction_topic(broker.config))

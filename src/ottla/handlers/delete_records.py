@@ -17,10 +17,12 @@ from kio.schema.delete_records.v2.response import (
 )
 from kio.static.primitive import i64
 
+from ottla.handlers.authorized import may
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
 from ottla.metadata.internal_topics import INTERNAL_TOPICS
 from ottla.runtime.turns import in_turns
+from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidTopic, KafkaError, OffsetOutOfRange, PolicyViolation
 
@@ -34,7 +36,17 @@ async def delete_records(
 ) -> DeleteRecordsResponse:
     topics = []
     async for topic in in_turns(request.topics):
-        partitions = [_delete(broker, topic.name, asked) async for asked in in_turns(topic.partitions)]
+        if may(context, Operation.DELETE, AclResource.TOPIC, topic.name):
+            partitions = [_delete(broker, topic.name, asked) async for asked in in_turns(topic.partitions)]
+        else:
+            partitions = [
+                DeleteRecordsPartitionResult(
+                    partition_index=asked.partition_index,
+                    low_watermark=NO_LOW_WATERMARK,
+                    error_code=ErrorCode.topic_authorization_failed,
+                )
+                async for asked in in_turns(topic.partitions)
+            ]
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=tuple(partitions)))
     return DeleteRecordsResponse(throttle_time=context.session.throttle_time, topics=tuple(topics))
 

@@ -12,6 +12,7 @@ from kio.schema.envelope.v0.request import EnvelopeRequest
 from kio.schema.envelope.v0.response import EnvelopeResponse
 
 from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.refusal import answer_with
 from ottla.handlers.registry import CONTROLLER_REGISTRY, handles
 from ottla.handlers.session import Session
 from ottla.wire.api import ApiKey
@@ -24,7 +25,7 @@ from ottla.wire.primitives import skip_tags
 _HEADER = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
 
 
-@handles(ApiKey.ENVELOPE, of_controller=True)
+@handles(ApiKey.ENVELOPE, answer_with(EnvelopeResponse), of_controller=True)
 async def envelope(broker: Broker, context: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse:
     if not broker.controller.is_active:
         return EnvelopeResponse(error_code=ErrorCode.not_controller)
@@ -45,7 +46,7 @@ async def envelope(broker: Broker, context: RequestContext, request: EnvelopeReq
         inner = message.read(frame, at)
     except (MalformedFrame, SerialError, ValueError, LookupError, struct.error):
         return EnvelopeResponse(error_code=ErrorCode.invalid_request)
-    result = handler(broker, RequestContext(session, version, correlation_id), inner)
+    result = handler(broker, RequestContext(session, version, correlation_id, api.key), inner)
     if api.is_async:
         result = await result
     answer = pack_answer(correlation_id, message.response_header_flexible, message.write(result))
@@ -55,6 +56,7 @@ async def envelope(broker: Broker, context: RequestContext, request: EnvelopeReq
 def _session(context: RequestContext, request: EnvelopeRequest) -> Session:
     """The client's own, as far as the broker that it talks to has told of it."""
     session = Session(context.session.listener, unpack_host(request.client_host_address), 0)
+    session.authorizer, session.quotas = context.session.authorizer, context.session.quotas
     if request.request_principal is not None:
         session.principal = unpack_principal(request.request_principal)
     return session

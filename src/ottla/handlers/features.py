@@ -21,7 +21,18 @@ FIRST_WITHOUT_RESULTS = 2
 _NONE_UPDATED = "The update failed for all features since the following feature had an error: "
 
 
-@handles(ApiKey.UPDATE_FEATURES)
+def _refused(
+    context: RequestContext, request: UpdateFeaturesRequest, error: KafkaError
+) -> v1.response.UpdateFeaturesResponse:
+    return v1.response.UpdateFeaturesResponse(
+        throttle_time=context.session.throttle_time,
+        error_code=error.code,
+        error_message=error_message(error),
+        results=(),
+    )
+
+
+@handles(ApiKey.UPDATE_FEATURES, _refused)
 async def update_features(
     broker: Broker, context: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse | v1.response.UpdateFeaturesResponse:

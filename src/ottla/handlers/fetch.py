@@ -21,7 +21,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 
+from ottla.handlers.authorized import allowed, topic_allowed
 from ottla.handlers.context import Broker
 from ottla.handlers.registry import handles
 from ottla.handlers.reply import PendingReply
@@ -30,7 +32,10 @@ from ottla.log.types import NotInMemory
 from ottla.replication.partition import Partition, Role
 from ottla.replication.sessions import SESSIONLESS, FetchEntry, FetchSession, FetchSet
 from ottla.runtime.disk import ReadableBuffer
+from ottla.security.authorizer import Authorizer, Permissions
+from ottla.security.quotas import ClientQuotas
 from ottla.wire import fetch as codec
+from ottla.wire.acls import CLUSTER_NAME, AclResource, Operation
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from ottla.wire.fetch import FetchedPartition, FetchRequest, fetched
@@ -56,12 +61,18 @@ def fetch(
     max_bytes = broker.config.fetch_bytes_max
     if request.max_bytes > max_bytes:  # noqa: PLR1730 - half the time of min()
         request.max_bytes = max_bytes
+    if session.quotas is not None and session.quotas.limits_requests and request.replica_id < 0:
+        limit = session.quotas.of(session).fetched
+        if limit is not None:
+            request.max_bytes = min(request.max_bytes, max(int(limit.window_amount), 1))
     # Who asks for more than fits into an answer would wait in vain.
     if request.min_bytes > request.max_bytes:  # noqa: PLR1730
         request.min_bytes = request.max_bytes
     fetch_set = _fetch_set(broker, request, version)
     if isinstance(fetch_set, ErrorCode):
         return codec.encode(version, SESSIONLESS, [], fetch_set.value, session.throttle_ms)
+    if session.authorizer is not None:
+        _look_again(fetch_set, session.authorizer.permissions(session))
     attempt = _Attempt(broker, session, request, version, fetch_set)
     topics, enough = attempt.collect()
     if enough or (request.max_wait_ms <= 0 and not attempt.must_load):
@@ -101,6 +112,14 @@ def _fetch_set(broker: Broker, request: FetchRequest, version: int) -> FetchSet 
             entry.last_fetched_epoch = last_fetched_epoch
             entry.log_start_offset = log_start_offset
     return fetch_set
+
+
+def _look_again(fetch_set: FetchSet, permissions: Permissions) -> None:
+    """Rules that changed may allow or refuse what has nothing new."""
+    if fetch_set.permissions is not permissions:
+        fetch_set.permissions = permissions
+        for entry in fetch_set.entries.values():
+            fetch_set.ready[entry] = None
 
 
 def _failed(entry: FetchEntry, error: ErrorCode) -> FetchedPartition:
@@ -162,10 +181,16 @@ class _Attempt:
         is_urgent = False
         topics: Topics = []
         last_topic: bytes | None = None
+        authorizer = self._session.authorizer
+        readable = None if authorizer is None else self._readable(authorizer)
         for entry in tuple(fetch_set.ready) if incremental else fetch_set.entries.values():
             if incremental and room <= 0:
                 break
-            row = self._read(entry, room, got == 0)
+            row = (
+                self._read(entry, room, got == 0)
+                if readable is None or entry.topic in readable or self._may_read(entry.topic)
+                else _failed(entry, ErrorCode.topic_authorization_failed)
+            )
             size = len(row.records)
             if size:
                 got += size
@@ -204,6 +229,29 @@ class _Attempt:
             self._load(self._missing)
             self._missing = None
         return topics, is_urgent or (got >= request.min_bytes and not self.must_load)
+
+    def _readable(self, authorizer: Authorizer) -> Collection[bytes] | None:
+        """Topics that the client is known to be allowed to read; None for all."""
+        session = self._session
+        if self._set.replica_id < 0:
+            return authorizer.permissions(session).readable[self._version >= codec.FIRST_WITH_TOPIC_IDS]
+        operation, kind = Operation.CLUSTER_ACTION, AclResource.CLUSTER
+        is_broker = allowed(session, ApiKey.FETCH, operation, kind, CLUSTER_NAME)
+        return None if is_broker else ()
+
+    def _may_read(self, topic: bytes) -> bool:
+        """Of one that is not known to be readable."""
+        broker, authorizer = self._broker, self._session.authorizer
+        if self._set.replica_id >= 0 or authorizer is None:
+            return False
+        by_id = self._version >= codec.FIRST_WITH_TOPIC_IDS
+        if not topic_allowed(broker, self._session, ApiKey.FETCH, Operation.READ, topic, by_id=by_id):
+            return False
+        # An id may get its name later, and with it its rules.
+        if not by_id or topic in broker.replicas.by_id:
+            permissions = authorizer.permissions(self._session)
+            permissions.remember(permissions.readable[by_id], topic)
+        return True
 
     def _read(self, entry: FetchEntry, room: int, min_one: bool) -> FetchedPartition:
         partition = entry.partition
@@ -338,9 +386,17 @@ class _Attempt:
 
     def encode(self, topics: Topics) -> list[ReadableBuffer]:
         fetch_set = self._set
-        session_id = SESSIONLESS
+        session_id = fetch_set.id if isinstance(fetch_set, FetchSession) else SESSIONLESS
+        session = self._session
+        throttle_ms = session.throttle_ms
+        body = self._encoded(session_id, topics, throttle_ms)
+        if session.quotas is not None and session.quotas.limits_requests and fetch_set.replica_id < 0:
+            wait_ms, is_held_back = self._count(session.quotas, sum(map(len, body)))
+            if is_held_back:
+                return self._held_back(wait_ms)
+            if wait_ms > throttle_ms:
+                body = self._encoded(session_id, topics, wait_ms)
         if isinstance(fetch_set, FetchSession):
-            session_id = fetch_set.id
             for topic, rows in topics:
                 for row in rows:
                     entry = fetch_set.entries[topic, row.partition]
@@ -350,10 +406,39 @@ class _Attempt:
             self._count_sent(topics)
         if session_id == SESSIONLESS:
             fetch_set.let_go()
-        session = self._session
-        return codec.encode(
-            self._version, session_id, topics, 0, session.throttle_ms, self._broker.leaders, session.listener
-        )
+        return body
+
+    def _encoded(self, session_id: int, topics: Topics, throttle_ms: int) -> list[ReadableBuffer]:
+        leaders, listener = self._broker.leaders, self._session.listener
+        return codec.encode(self._version, session_id, topics, 0, throttle_ms, leaders, listener)
+
+    def _count(self, quotas: ClientQuotas, size: int) -> tuple[int, bool]:
+        """(how long the client has to wait for this answer, whether it gets none before that)."""
+        limit = quotas.of(self._session).fetched
+        if limit is None:
+            return 0, False
+        now_ms = quotas.now_ms()
+        was_idle = limit.is_idle(now_ms)
+        wait_ms = limit.record(size, now_ms)
+        if wait_ms:
+            self._session.throttle(wait_ms)
+            # A batch that is larger than all that may be read in the windows comes after a pause, or never.
+            if not was_idle:
+                limit.take_back(size, now_ms)
+                return wait_ms, True
+        return wait_ms, False
+
+    def _held_back(self, wait_ms: int) -> list[ReadableBuffer]:
+        """An answer without anything; a session that has not told of its partitions yet begins anew."""
+        session_id = SESSIONLESS
+        if isinstance(self._set, FetchSession):
+            if self._request.session_epoch > INITIAL_EPOCH:
+                session_id = self._set.id
+            else:
+                self._broker.fetch_sessions.close(self._set.id)
+        else:
+            self._set.let_go()
+        return codec.encode(self._version, session_id, [], throttle_ms=wait_ms)
 
     def _count_sent(self, topics: Topics) -> None:
         throttles = self._broker.replicas.throttles

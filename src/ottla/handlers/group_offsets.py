@@ -25,11 +25,13 @@ from ottla.coordinator.groups.commands import (
     TopicFetch,
 )
 from ottla.coordinator.groups.offset_records import OffsetCommitValue
+from ottla.handlers.authorized import may, require
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.refusal import answer_with
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.runtime.turns import in_turns, slices_in_turns
+from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -72,19 +74,24 @@ class FetchResponse:
 
 
 async def _identified(
-    broker: Broker, version: int, topics: Any
+    broker: Broker, context: RequestContext, topics: Any
 ) -> list[tuple[str, UUID | None, Any, ErrorCode]]:
     """(name, id, what was asked, why not) of each topic. Names of topics that do not exist are welcome."""
     image = broker.metadata.image
     found: list[tuple[str, UUID | None, Any, ErrorCode]] = []
     async for topic in in_turns(topics):
-        if version >= FIRST_WITH_TOPIC_IDS:
-            name = image.topic_names.get(topic.topic_id)
-            error = ErrorCode.none if name is not None else ErrorCode.unknown_topic_id
-            found.append((name or "", topic.topic_id, topic, error))
+        error = ErrorCode.none
+        if context.version >= FIRST_WITH_TOPIC_IDS:
+            topic_id, name = topic.topic_id, image.topic_names.get(topic.topic_id)
+            if name is None:
+                error = ErrorCode.unknown_topic_id
         else:
-            existing = image.topics.get(topic.name)
-            found.append((topic.name, None if existing is None else existing.id, topic, ErrorCode.none))
+            name = topic.name
+            existing = image.topics.get(name)
+            topic_id = None if existing is None else existing.id
+        if name is not None and not may(context, Operation.DESCRIBE, AclResource.TOPIC, name):
+            error = ErrorCode.topic_authorization_failed
+        found.append((name or "", topic_id, topic, error))
     return found
 
 
@@ -92,17 +99,18 @@ async def _identified(
 async def offset_fetch(broker: Broker, context: RequestContext, request: Any) -> FetchedGroup | FetchResponse:
     stable = bool(getattr(request, "require_stable", False))
     if context.version < FIRST_WITH_MANY_GROUPS:
-        fetched = await _fetch_group(broker, context.version, request, stable)
+        fetched = await _fetch_group(broker, context, request, stable)
         return replace(fetched, throttle_time=context.session.throttle_time)
     groups = in_turns(request.groups)
     return FetchResponse(
-        tuple([await _fetch_group(broker, context.version, group, stable) async for group in groups]),
+        tuple([await _fetch_group(broker, context, group, stable) async for group in groups]),
         context.session.throttle_time,
     )
 
 
-async def _fetch_group(broker: Broker, version: int, group: Any, stable: bool) -> FetchedGroup:
-    asked = None if group.topics is None else await _identified(broker, version, group.topics)
+async def _fetch_group(broker: Broker, context: RequestContext, group: Any, stable: bool) -> FetchedGroup:
+    version = context.version
+    asked = None if group.topics is None else await _identified(broker, context, group.topics)
     wanted = None
     if asked is not None:
         wanted = [
@@ -111,6 +119,7 @@ async def _fetch_group(broker: Broker, version: int, group: Any, stable: bool) -
             if error is ErrorCode.none
         ]
     try:
+        require(context, Operation.DESCRIBE, AclResource.GROUP, group.group_id)
         fetched: list[FetchedTopic] = []
         async for some in slices_in_turns(wanted or ()):
             fetched += await broker.groups.fetch(
@@ -143,7 +152,10 @@ async def _fetch_group(broker: Broker, version: int, group: Any, stable: bool) -
         )
         async for topic in in_turns(fetched)
         # A deleted topic has no id to name it by.
-        if version < FIRST_WITH_TOPIC_IDS or topic.name in names
+        if (version < FIRST_WITH_TOPIC_IDS or topic.name in names)
+        and (
+            asked is not None or may(context, Operation.DESCRIBE, AclResource.TOPIC, topic.name, quietly=True)
+        )
     ]
     answers += [
         _refused(name, topic_id, topic, error)
@@ -180,6 +192,9 @@ async def offset_delete(
         count = len(known[topic.name].partitions) if topic.name in known else 0
         # Once each, which is all that the group needs to know.
         indexes = list(dict.fromkeys(int(partition.partition_index) for partition in topic.partitions))
+        if not may(context, Operation.READ, AclResource.TOPIC, topic.name):
+            codes.update({(topic.name, index): ErrorCode.topic_authorization_failed for index in indexes})
+            continue
         asked.append((topic.name, [index for index in indexes if 0 <= index < count]))
         codes.update({(topic.name, index): ErrorCode.unknown_topic_or_partition for index in indexes})
     errors = await broker.groups.delete_offsets(request.group_id, asked)

@@ -39,12 +39,13 @@ from ottla.coordinator.groups.commands import (
     LeavingMember,
     SyncRequest,
 )
-from ottla.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
+from ottla.handlers.authorized import NOT_ASKED, may, operations_on, require
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.outcome import error_message
 from ottla.handlers.refusal import answer_with
 from ottla.handlers.registry import handles
 from ottla.runtime.turns import in_turns, slices_in_turns
+from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import (
     CoordinatorLoadInProgress,
@@ -185,6 +186,7 @@ async def leave_group(broker: Broker, context: RequestContext, request: Any) -> 
 async def list_groups(
     broker: Broker, context: RequestContext, request: ListGroupsRequest
 ) -> ListGroupsResponse:
+    is_operator = may(context, Operation.DESCRIBE, AclResource.CLUSTER, quietly=True)
     groups = tuple(
         ListedGroup(
             group_id=GroupId(group.group_id),
@@ -193,6 +195,7 @@ async def list_groups(
             group_type=group.type,
         )
         for group in await broker.groups.list(request.states_filter, request.types_filter)
+        if is_operator or may(context, Operation.DESCRIBE, AclResource.GROUP, group.group_id, quietly=True)
     )
     return ListGroupsResponse(
         throttle_time=context.session.throttle_time, error_code=ErrorCode.none, groups=groups
@@ -203,10 +206,12 @@ async def list_groups(
 async def describe_groups(
     broker: Broker, context: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-
     async def describe(group_id: str) -> DescribedGroup:
+        operations = NOT_ASKED
         try:
+            require(context, Operation.DESCRIBE, AclResource.GROUP, group_id)
+            if request.include_authorized_operations:
+                operations = operations_on(context, AclResource.GROUP, group_id)
             group = await broker.groups.describe(group_id)
         except KafkaError as error:
             is_dead = isinstance(error, GroupIdNotFound) and context.version < FIRST_DESCRIBE_WITH_NOT_FOUND
@@ -253,6 +258,7 @@ async def delete_groups(
     async def delete(group_id: str) -> DeletableGroupResult:
         error = ErrorCode.none
         try:
+            require(context, Operation.DELETE, AclResource.GROUP, group_id)
             await broker.groups.delete_group(group_id)
         except KafkaError as raised:
             error = raised.code

@@ -20,9 +20,11 @@ from kio.schema.offset_for_leader_epoch.v4.response import (
 )
 from kio.static.primitive import i32, i64
 
+from ottla.handlers.authorized import may
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
 from ottla.runtime.turns import in_turns
+from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -32,8 +34,15 @@ async def offset_for_leader_epoch(
     broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     topics = []
+    is_broker = may(context, Operation.CLUSTER_ACTION, AclResource.CLUSTER, quietly=True)
     async for topic in in_turns(request.topics):
-        partitions = [_answer(broker, topic.topic, asked) async for asked in in_turns(topic.partitions)]
+        if is_broker or may(context, Operation.DESCRIBE, AclResource.TOPIC, topic.topic):
+            partitions = [_answer(broker, topic.topic, asked) async for asked in in_turns(topic.partitions)]
+        else:
+            partitions = [
+                EpochEndOffset(error_code=ErrorCode.topic_authorization_failed, partition=asked.partition)
+                async for asked in in_turns(topic.partitions)
+            ]
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(partitions)))
     return OffsetForLeaderEpochResponse(throttle_time=context.session.throttle_time, topics=tuple(topics))
 

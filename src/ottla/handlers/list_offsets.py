@@ -26,11 +26,13 @@ from kio.schema.list_offsets.v11.response import (
 )
 from kio.static.primitive import i32, i64
 
+from ottla.handlers.authorized import may
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
 from ottla.log.types import TimestampOffset
 from ottla.replication.partition import Partition
 from ottla.runtime.turns import in_turns
+from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import (
     ErrorCode,
@@ -103,10 +105,18 @@ async def list_offsets(
             leader_epoch=i32(found.leader_epoch),
         )
 
-    topics = [
-        (topic.name, [await answer(topic.name, asked) async for asked in in_turns(topic.partitions)])
-        async for topic in in_turns(request.topics)
-    ]
+    topics = []
+    async for topic in in_turns(request.topics):
+        if may(context, Operation.DESCRIBE, AclResource.TOPIC, topic.name):
+            rows = [await answer(topic.name, asked) async for asked in in_turns(topic.partitions)]
+        else:
+            rows = [
+                ListOffsetsPartitionResponse(
+                    partition_index=asked.partition_index, error_code=ErrorCode.topic_authorization_failed
+                )
+                async for asked in in_turns(topic.partitions)
+            ]
+        topics.append((topic.name, rows))
     return ListOffsetsResponse(
         throttle_time=context.session.throttle_time,
         topics=tuple(

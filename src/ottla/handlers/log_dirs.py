@@ -23,13 +23,14 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
 
 from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.refusal import answer_with
 from ottla.handlers.registry import handles
 from ottla.log.log import PartitionLog
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode
 
 
-@handles(ApiKey.DESCRIBE_LOG_DIRS)
+@handles(ApiKey.DESCRIBE_LOG_DIRS, answer_with(DescribeLogDirsResponse, results=()))
 def describe_log_dirs(
     broker: Broker, context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:

@@ -10,7 +10,8 @@ v2 transaction version, which decides how the producer epoch of a marker is chec
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import itertools
+from collections.abc import Awaitable, Iterator
 
 from kio.schema.write_txn_markers.v2.request import WritableTxnMarker, WriteTxnMarkersRequest
 from kio.schema.write_txn_markers.v2.response import (
@@ -21,10 +22,12 @@ from kio.schema.write_txn_markers.v2.response import (
 )
 
 from ottla.coordinator.host.committed import wait_committed
+from ottla.handlers.authorized import may
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
 from ottla.metadata.internal_topics import OFFSETS_TOPIC
 from ottla.runtime.turns import in_turns
+from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -39,6 +42,11 @@ _COORDINATOR_NOT_READY = {
 async def write_txn_markers(
     broker: Broker, context: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
+    # Operators end hanging transactions, brokers the others.
+    if not may(context, Operation.ALTER, AclResource.CLUSTER, quietly=True) and not may(
+        context, Operation.CLUSTER_ACTION, AclResource.CLUSTER
+    ):
+        return await _answer(request, itertools.repeat(ErrorCode.cluster_authorization_failed))
     # All are written before the first is waited for: replicas take them together.
     written = [
         _write(broker, marker, topic.name, index)
@@ -46,7 +54,11 @@ async def write_txn_markers(
         async for topic in in_turns(marker.topics)
         async for index in in_turns(topic.partition_indexes)
     ]
-    codes = iter([await _code(each) for each in written])
+    return await _answer(request, iter([await _code(each) for each in written]))
+
+
+async def _answer(request: WriteTxnMarkersRequest, codes: Iterator[ErrorCode]) -> WriteTxnMarkersResponse:
+    """With a code for each partition, in the order of the request."""
     results = []
     async for marker in in_turns(request.markers):
         topics = []

@@ -30,16 +30,24 @@ from kio.static.primitive import i32
 
 from ottla.controller.topic_names import check_name
 from ottla.controller.topics import NewTopic
-from ottla.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from ottla.handlers.authorized import NOT_ASKED, may, operations_on
 from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.mutations import Charge
 from ottla.handlers.nodes import nodes_on
-from ottla.handlers.registry import handles
+from ottla.handlers.registry import NEVER, handles
 from ottla.log.types import METADATA_PARTITION
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.internal_topics import INTERNAL_TOPICS
 from ottla.runtime.turns import in_turns
+from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
-from ottla.wire.errors import ErrorCode, InvalidTopic, KafkaError, TopicAlreadyExists
+from ottla.wire.errors import (
+    ErrorCode,
+    InvalidTopic,
+    KafkaError,
+    TopicAlreadyExists,
+    TopicAuthorizationFailed,
+)
 from ottla.wire.upgrades.metadata import ClusterOperationsMetadataRequest
 
 FIRST_WITH_LISTENER_NOT_FOUND = 6
@@ -63,18 +71,24 @@ async def metadata(broker: Broker, context: RequestContext, request: MetadataReq
     if wanted is None:
         view = _View(broker, context, request)
         return view.response(
-            [view.topic(topic) async for _, topic in in_turns(sorted(view.image.topics.items()))]
+            [
+                view.topic(topic)
+                async for name, topic in in_turns(sorted(view.image.topics.items()))
+                if view.shows(name, quietly=True)
+            ]
         )
     if context.version < FIRST_WITH_TOPICS_BY_ID and any(t.name is None or t.topic_id for t in wanted):
         refused = [_failed_topic(ErrorCode.invalid_request, t.name or "", t.topic_id) for t in wanted]
         return _View(broker, context, request).response(refused)
-    errors = await _create_missing(broker, request)
+    errors = await _create_missing(broker, context, request)
     view = _View(broker, context, request)
     # As Apache Kafka does, answer once for a topic that is named twice.
     return view.response([view.answer(asked, errors) async for asked in in_turns(dict.fromkeys(wanted))])
 
 
-async def _create_missing(broker: Broker, request: MetadataRequest) -> dict[str, KafkaError]:
+async def _create_missing(
+    broker: Broker, context: RequestContext, request: MetadataRequest
+) -> dict[str, KafkaError]:
     """Create what may be created; the reasons, where there are any, why other names stay missing."""
     existing = broker.metadata.image.topics
     may_create = request.allow_auto_topic_creation and broker.config.boolean("auto.create.topics.enable")
@@ -84,14 +98,23 @@ async def _create_missing(broker: Broker, request: MetadataRequest) -> dict[str,
         name = asked.name
         if asked.topic_id is not None or name is None or name in existing:
             continue
+        if not may(context, Operation.DESCRIBE, AclResource.TOPIC, name, quietly=True):
+            continue
         try:
             check_name(name)
         except InvalidTopic as error:
             errors[name] = error
             continue
-        if may_create and name not in INTERNAL_TOPICS and name != METADATA_PARTITION.topic:
+        if not may_create:
+            continue
+        if not _may_create(context, name):
+            errors[name] = TopicAuthorizationFailed()
+        elif name not in INTERNAL_TOPICS and name != METADATA_PARTITION.topic:
             creatable[name] = NewTopic(name)
     if creatable:
+        charge = Charge(context, strict_since=NEVER)
+        charge.take(len(creatable) * broker.config.integer("num.partitions"))
+        charge.settle()
         try:
             outcomes = await broker.controller.create_topics(list(creatable.values()), validate_only=False)
         except KafkaError as error:
@@ -108,6 +131,12 @@ async def _create_missing(broker: Broker, request: MetadataRequest) -> dict[str,
     return errors
 
 
+def _may_create(context: RequestContext, name: str) -> bool:
+    return may(context, Operation.CREATE, AclResource.CLUSTER, quietly=True) or may(
+        context, Operation.CREATE, AclResource.TOPIC, name
+    )
+
+
 class _View:
     """The cluster at one moment, as one request gets to see it."""
 
@@ -115,6 +144,7 @@ class _View:
         self.image: MetadataImage = broker.metadata.image
         self._broker = broker
         self._request = request
+        self._context = context
         self._session = context.session
         self._nodes = nodes_on(self.image, context.session.listener)
         self._alive = {node.id: node for node in self._nodes.values() if not node.fenced}
@@ -124,14 +154,29 @@ class _View:
             if context.version >= FIRST_WITH_LISTENER_NOT_FOUND
             else ErrorCode.leader_not_available
         )
-        self._operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
 
-    def response(self, topics: Sequence[MetadataResponseTopic]) -> ClusterOperationsMetadataResponse:
+    def shows(self, name: str, *, quietly: bool = False) -> bool:
+        """Whether the client may know of this topic."""
+        context = self._context
+        return may(context, Operation.DESCRIBE, AclResource.TOPIC, name, quietly=quietly)
+
+    def _operations(self, name: str) -> i32:
+        if not self._request.include_topic_authorized_operations:
+            return NOT_ASKED
+        return operations_on(self._context, AclResource.TOPIC, name)
+
+    def _cluster_operations(self) -> i32:
         request = self._request
-        cluster_operations_asked = (
+        if not (
             isinstance(request, ClusterOperationsMetadataRequest)
             and request.include_cluster_authorized_operations
-        )
+        ):
+            return NOT_ASKED
+        if not may(self._context, Operation.DESCRIBE, AclResource.CLUSTER):
+            return i32(0)
+        return operations_on(self._context, AclResource.CLUSTER)
+
+    def response(self, topics: Sequence[MetadataResponseTopic]) -> ClusterOperationsMetadataResponse:
         return ClusterOperationsMetadataResponse(
             throttle_time=self._session.throttle_time,
             brokers=tuple(
@@ -144,7 +189,7 @@ class _View:
             controller_id=BrokerId(self._broker.node_id),
             topics=tuple(topics),
             error_code=ErrorCode.none,
-            cluster_authorized_operations=CLUSTER_OPERATIONS if cluster_operations_asked else NOT_ASKED,
+            cluster_authorized_operations=self._cluster_operations(),
         )
 
     def answer(self, asked: MetadataRequestTopic, errors: Mapping[str, KafkaError]) -> MetadataResponseTopic:
@@ -152,15 +197,19 @@ class _View:
             topic = self.image.topic_by_id(asked.topic_id)
             if topic is None:
                 return _failed_topic(ErrorCode.unknown_topic_id, None, asked.topic_id)
+            if not self.shows(topic.name):
+                return _failed_topic(ErrorCode.topic_authorization_failed, None, asked.topic_id)
             return self.topic(topic)
         if asked.name is None:
             return _failed_topic(ErrorCode.invalid_request, None, None)
+        if not self.shows(asked.name):
+            return _failed_topic(ErrorCode.topic_authorization_failed, asked.name, None, is_hidden=True)
         topic = self.image.topics.get(asked.name)
         if topic is not None:
             return self.topic(topic)
         error = errors.get(asked.name)
         code = ErrorCode.unknown_topic_or_partition if error is None else error.code
-        return _failed_topic(code, asked.name, None, self._operations)
+        return _failed_topic(code, asked.name, None, self._operations(asked.name))
 
     def topic(self, topic: TopicImage) -> MetadataResponseTopic:
         partition = self._partition
@@ -174,7 +223,7 @@ class _View:
             partitions=tuple(
                 [partition(index, state, offline) for index, state in enumerate(topic.partitions)]
             ),
-            topic_authorized_operations=self._operations,
+            topic_authorized_operations=self._operations(topic.name),
         )
 
     def _partition(
@@ -216,13 +265,18 @@ class _View:
 
 
 def _failed_topic(
-    error: ErrorCode, name: str | None, topic_id: UUID | None, operations: i32 = NOT_ASKED
+    error: ErrorCode,
+    name: str | None,
+    topic_id: UUID | None,
+    operations: i32 = NOT_ASKED,
+    *,
+    is_hidden: bool = False,
 ) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=error,
         name=None if name is None else TopicName(name),
         topic_id=topic_id,
-        is_internal=name in INTERNAL_TOPICS,
+        is_internal=not is_hidden and name in INTERNAL_TOPICS,
         partitions=(),
         topic_authorized_operations=operations,
     )

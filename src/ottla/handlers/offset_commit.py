@@ -14,21 +14,21 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from ottla.coordinator.groups.commands import CommitRequest, PartitionCommit, TopicCommit
+from ottla.handlers.authorized import allowed
 from ottla.handlers.context import Broker
 from ottla.handlers.registry import handles
 from ottla.handlers.reply import PendingReply
 from ottla.handlers.session import Session
-from ottla.metadata.image import MetadataImage
 from ottla.runtime.disk import ReadableBuffer
 from ottla.runtime.turns import SLICE_ITEMS_MAX, take_turn
 from ottla.wire import offset_commit as codec
+from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.frame import MalformedFrame
 
 COMMITTED_AT_ONCE_BYTES_MAX = 64 * 1024
 _NONE = ErrorCode.none.value
-_UNKNOWN_TOPIC_ID = ErrorCode.unknown_topic_id.value
 _UNKNOWN_TOPIC_OR_PARTITION = ErrorCode.unknown_topic_or_partition.value
 
 Errors: TypeAlias = dict[tuple[str, uuid.UUID | None, int], int]
@@ -44,7 +44,7 @@ def offset_commit(
         return _commit_many(broker, session, version, memoryview(bytes(frame)), at)
     request = codec.parse(frame, at, version)
     errors: Errors = {}
-    commits = _commits(request.topics, version, broker.metadata.image, errors)
+    commits = _commits(broker, session, request.group_id, request.topics, version, errors)
     if not commits:
         return [_encode(session, version, request, errors)]
     try:
@@ -96,7 +96,7 @@ async def _commit_in_turns(
     errors: Errors = {}
     for topics in _slices(request.topics):
         await take_turn()
-        commits = _commits(topics, version, broker.metadata.image, errors)
+        commits = _commits(broker, session, request.group_id, topics, version, errors)
         if not commits:
             continue
         try:
@@ -139,18 +139,32 @@ def _command(request: codec.OffsetCommitRequest, commits: list[TopicCommit], ver
 
 
 def _commits(
-    topics: Sequence[codec.CommittedTopic], version: int, image: MetadataImage, errors: Errors
+    broker: Broker,
+    session: Session,
+    group_id: str,
+    topics: Sequence[codec.CommittedTopic],
+    version: int,
+    errors: Errors,
 ) -> list[TopicCommit]:
-    """What there is to commit to; errors for the rest."""
+    """What there is to commit to, and the client may; errors for the rest."""
     by_id = version >= codec.FIRST_WITH_TOPIC_IDS
-    commits = []
+    image = broker.metadata.image
+    commits: list[TopicCommit] = []
+    may_use_group = _may_read(session, AclResource.GROUP, group_id)
     for topic in topics:
         name = image.topic_names.get(topic.topic_id, "") if topic.topic_id is not None else topic.name
+        if not may_use_group:
+            _refuse(topic, ErrorCode.group_authorization_failed, errors)
+            continue
+        if name and not _may_read(session, AclResource.TOPIC, name):
+            _refuse(topic, ErrorCode.topic_authorization_failed, errors)
+            continue
         known = image.topics.get(name)
         if known is None:
-            unknown = _UNKNOWN_TOPIC_ID if by_id else _UNKNOWN_TOPIC_OR_PARTITION
-            errors.update(
-                ((topic.name, topic.topic_id, item.partition), unknown) for item in topic.partitions
+            _refuse(
+                topic,
+                ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition,
+                errors,
             )
             continue
         count = len(known.partitions)
@@ -163,6 +177,15 @@ def _commits(
         if partitions:
             commits.append(TopicCommit(name, known.id, partitions))
     return commits
+
+
+def _may_read(session: Session, kind: AclResource, name: str) -> bool:
+    return session.authorizer is None or allowed(session, ApiKey.OFFSET_COMMIT, Operation.READ, kind, name)
+
+
+def _refuse(topic: codec.CommittedTopic, error: ErrorCode, errors: Errors) -> None:
+    code = error.value
+    errors.update(((topic.name, topic.topic_id, item.partition), code) for item in topic.partitions)
 
 
 def _key(commit: TopicCommit, version: int, partition: int) -> tuple[str, uuid.UUID | None, int]:

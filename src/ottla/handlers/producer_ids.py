@@ -17,11 +17,13 @@ from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
 from kio.schema.types import ProducerId
 from kio.static.primitive import i16
 
+from ottla.handlers.authorized import may, may_any, require
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.refusal import answer_with, fenced_before
 from ottla.handlers.registry import handles
 from ottla.records.batch import NO_PRODUCER_ID
 from ottla.records.producer import NO_EPOCH, NOBODY, ProducerIdentity
+from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidRequest
 
@@ -38,6 +40,7 @@ from ottla.wire.errors import ErrorCode, InvalidRequest
 async def init_producer_id(
     broker: Broker, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
+    _check_permission(context, request)
     identity = await _identity(broker, request)
     return InitProducerIdResponse(
         throttle_time=context.session.throttle_time,
@@ -45,6 +48,18 @@ async def init_producer_id(
         producer_id=ProducerId(identity.id),
         producer_epoch=i16(identity.epoch),
     )
+
+
+def _check_permission(context: RequestContext, request: InitProducerIdRequest) -> None:
+    name = request.transactional_id
+    if name is not None:
+        require(context, Operation.WRITE, AclResource.TRANSACTIONAL_ID, name)
+        if request.enable2_pc:
+            require(context, Operation.TWO_PHASE_COMMIT, AclResource.TRANSACTIONAL_ID, name)
+    elif not may(context, Operation.IDEMPOTENT_WRITE, AclResource.CLUSTER, quietly=True) and not may_any(
+        context, Operation.WRITE, AclResource.TOPIC
+    ):
+        require(context, Operation.IDEMPOTENT_WRITE, AclResource.CLUSTER)
 
 
 async def _identity(broker: Broker, request: InitProducerIdRequest) -> ProducerIdentity:

@@ -17,11 +17,13 @@ from kio.schema.types import ProducerId
 from kio.static.primitive import i32, i64
 
 from ottla.controller.topic_names import check_name
+from ottla.handlers.authorized import require
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.outcome import error_code, error_message
 from ottla.handlers.registry import handles
 from ottla.log.producers import ProducerState
 from ottla.runtime.turns import in_turns
+from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import KafkaError
 
@@ -32,15 +34,18 @@ async def describe_producers(
 ) -> DescribeProducersResponse:
     topics = []
     async for topic in in_turns(request.topics):
-        partitions = [_partition(broker, topic.name, i) async for i in in_turns(topic.partition_indexes)]
+        partitions = [
+            _partition(broker, context, topic.name, i) async for i in in_turns(topic.partition_indexes)
+        ]
         topics.append(TopicResponse(name=topic.name, partitions=tuple(partitions)))
     return DescribeProducersResponse(throttle_time=context.session.throttle_time, topics=tuple(topics))
 
 
-def _partition(broker: Broker, topic: str, index: i32) -> PartitionResponse:
+def _partition(broker: Broker, context: RequestContext, topic: str, index: i32) -> PartitionResponse:
     error: KafkaError | None = None
     producers: list[ProducerState] = []
     try:
+        require(context, Operation.READ, AclResource.TOPIC, topic)
         check_name(topic)
         active = broker.replicas.leading(topic, index).log.producers.active
         producers = sorted(active.values(), key=lambda producer: producer.producer_id)

@@ -23,6 +23,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32, i64, u16
 
 from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.refusal import answer_with
 from ottla.handlers.registry import handles
 from ottla.log.types import METADATA_PARTITION
 from ottla.raft.progress import Progress
@@ -33,7 +34,7 @@ from ottla.wire.errors import ErrorCode
 NO_LEADER = -1
 
 
-@handles(ApiKey.DESCRIBE_QUORUM)
+@handles(ApiKey.DESCRIBE_QUORUM, answer_with(DescribeQuorumResponse, topics=(), nodes=()))
 def describe_quorum(
     broker: Broker, context: RequestContext, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:

@@ -6,6 +6,7 @@ replicas goes back to those it had.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 
 from kio.schema.alter_partition_reassignments.v1.request import AlterPartitionReassignmentsRequest
@@ -24,7 +25,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32
 
 from ottla.controller.elections import TopicPartitions
-from ottla.controller.reassignment import Reassignment
+from ottla.controller.reassignment import Reassignment, ReassignmentOutcome
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.deadline import within
 from ottla.handlers.outcome import error_code, error_message
@@ -32,10 +33,21 @@ from ottla.handlers.refusal import answer_with
 from ottla.handlers.registry import handles
 from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
-from ottla.wire.errors import ErrorCode
+from ottla.wire.errors import ErrorCode, KafkaError
 
 
-@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, answer_with(AlterPartitionReassignmentsResponse, responses=()))
+def _refused(
+    context: RequestContext, request: AlterPartitionReassignmentsRequest, error: KafkaError
+) -> AlterPartitionReassignmentsResponse:
+    outcomes = [
+        ReassignmentOutcome(topic.name, partition.partition_index, error)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    return _response(context, request, outcomes, error)
+
+
+@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, _refused)
 async def alter_partition_reassignments(
     broker: Broker, context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
@@ -50,11 +62,20 @@ async def alter_partition_reassignments(
             reassignments, may_change_factor=request.allow_replication_factor_change
         ),
     )
+    return _response(context, request, outcomes)
+
+
+def _response(
+    context: RequestContext,
+    request: AlterPartitionReassignmentsRequest,
+    outcomes: Sequence[ReassignmentOutcome],
+    error: KafkaError | None = None,
+) -> AlterPartitionReassignmentsResponse:
     return AlterPartitionReassignmentsResponse(
         throttle_time=context.session.throttle_time,
         allow_replication_factor_change=request.allow_replication_factor_change,
-        error_code=ErrorCode.none,
-        error_message=None,
+        error_code=error_code(error),
+        error_message=error_message(error),
         responses=tuple(
             ReassignableTopicResponse(
                 name=TopicName(topic),

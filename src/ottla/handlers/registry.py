@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeAlias, TypeVar, cast
 
+from ottla.handlers.authorization import CONTROLLER_RULES, RULES, Rule, check_whole, is_checked_whole
 from ottla.handlers.context import RequestContext
 from ottla.handlers.refusal import Refuse
 from ottla.wire import fetch, offset_commit, produce
@@ -89,9 +90,9 @@ REGISTRY: dict[int, Api] = {
         Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, "transactions"),
         Api(ApiKey.END_TXN, 0, 5, "transactions"),
         Api(ApiKey.TXN_OFFSET_COMMIT, 0, 5, "txn_offsets"),
-        Api(ApiKey.DESCRIBE_ACLS, 1, 3, "acls"),
-        Api(ApiKey.CREATE_ACLS, 1, 3, "acls"),
-        Api(ApiKey.DELETE_ACLS, 1, 3, "acls"),
+        Api(ApiKey.DESCRIBE_ACLS, 1, 3, "acls", looks_up=True),
+        Api(ApiKey.CREATE_ACLS, 1, 3, "acls", is_forwarded=True),
+        Api(ApiKey.DELETE_ACLS, 1, 3, "acls", is_forwarded=True),
         Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, "configs", looks_up=True),
         Api(ApiKey.ALTER_CONFIGS, 0, 2, "configs", is_forwarded=True),
         Api(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, "replica_log_dirs"),
@@ -104,6 +105,8 @@ REGISTRY: dict[int, Api] = {
         Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, "reassignments", is_forwarded=True),
         Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, "reassignments", is_forwarded=True),
         Api(ApiKey.OFFSET_DELETE, 0, 0, "group_offsets"),
+        Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, "quotas", looks_up=True),
+        Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, "quotas", is_forwarded=True),
         Api(ApiKey.DESCRIBE_QUORUM, 0, 2, "quorum", looks_up=True, is_forwarded=True),
         Api(ApiKey.UPDATE_FEATURES, 0, 2, "features", is_forwarded=True),
         Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, "cluster", looks_up=True),
@@ -144,6 +147,10 @@ _ON_BOTH = (
     ApiKey.UNREGISTER_BROKER,
     ApiKey.ADD_RAFT_VOTER,
     ApiKey.REMOVE_RAFT_VOTER,
+    ApiKey.DESCRIBE_ACLS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
+    ApiKey.ALTER_CLIENT_QUOTAS,
 )
 
 CONTROLLER_REGISTRY: dict[int, Api] = {
@@ -187,7 +194,8 @@ def handles(
     takes (broker, session, version, frame, position) and returns the body as buffers, a `PendingReply`, or
     None where the protocol has no answer.
 
-    A KafkaError that the handler raises is answered with what `refuse` makes of it.
+    A KafkaError that the handler raises is answered with what `refuse` makes of it; so is a permission that
+    is missing for the request as a whole, see `authorization`.
     """
 
     def register(handler: F) -> F:
@@ -196,20 +204,25 @@ def handles(
             raise ValueError(f"{key.name} already has a handler: {api.handler.__qualname__}")
         api.stays = stays
         api.is_async = inspect.iscoroutinefunction(handler)
+        rule = (CONTROLLER_RULES if of_controller else RULES)[key]
         if refuse is not None:
-            handler = cast(
-                F, _refusing_later(handler, refuse) if api.is_async else _refusing(handler, refuse)
-            )
+            checked = rule if is_checked_whole(rule) else None
+            answer = _refusing_later if api.is_async else _refusing
+            handler = cast(F, answer(handler, refuse, checked))
+        elif is_checked_whole(rule):
+            raise ValueError(f"{key.name} may have to be refused, and its handler does not say how")
         api.handler = handler
         return handler
 
     return register
 
 
-def _refusing(handler: Callable[..., Any], refuse: Refuse) -> Callable[..., Any]:
+def _refusing(handler: Callable[..., Any], refuse: Refuse, rule: Rule | None) -> Callable[..., Any]:
     @wraps(handler)
     def answer(broker: Any, context: RequestContext, request: Any) -> Any:
         try:
+            if rule is not None:
+                check_whole(rule, context, request)
             return handler(broker, context, request)
         except KafkaError as error:
             return refuse(context, request, error)
@@ -217,10 +230,12 @@ def _refusing(handler: Callable[..., Any], refuse: Refuse) -> Callable[..., Any]
     return answer
 
 
-def _refusing_later(handler: Callable[..., Any], refuse: Refuse) -> Callable[..., Any]:
+def _refusing_later(handler: Callable[..., Any], refuse: Refuse, rule: Rule | None) -> Callable[..., Any]:
     @wraps(handler)
     async def answer(broker: Any, context: RequestContext, request: Any) -> Any:
         try:
+            if rule is not None:
+                check_whole(rule, context, request)
             return await handler(broker, context, request)
         except KafkaError as error:
             return refuse(context, request, error)

@@ -23,7 +23,32 @@ from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
 
-@handles(ApiKey.ALTER_REPLICA_LOG_DIRS)
+def _refused(
+    context: RequestContext, request: AlterReplicaLogDirsRequest, error: KafkaError
+) -> AlterReplicaLogDirsResponse:
+    outcomes: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            outcomes.setdefault(topic.name, []).extend(
+                AlterReplicaLogDirPartitionResult(partition_index=i32(index), error_code=error.code)
+                for index in topic.partitions
+            )
+    return _response(context, outcomes)
+
+
+def _response(
+    context: RequestContext, outcomes: dict[str, list[AlterReplicaLogDirPartitionResult]]
+) -> AlterReplicaLogDirsResponse:
+    return AlterReplicaLogDirsResponse(
+        throttle_time=context.session.throttle_time,
+        results=tuple(
+            AlterReplicaLogDirTopicResult(topic_name=TopicName(name), partitions=tuple(partitions))
+            for name, partitions in outcomes.items()
+        ),
+    )
+
+
+@handles(ApiKey.ALTER_REPLICA_LOG_DIRS, _refused)
 async def alter_replica_log_dirs(
     broker: Broker, context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
@@ -39,10 +64,4 @@ async def alter_replica_log_dirs(
                 outcomes.setdefault(topic.name, []).append(
                     AlterReplicaLogDirPartitionResult(partition_index=i32(index), error_code=code)
                 )
-    return AlterReplicaLogDirsResponse(
-        throttle_time=context.session.throttle_time,
-        results=tuple(
-            AlterReplicaLogDirTopicResult(topic_name=TopicName(name), partitions=tuple(partitions))
-            for name, partitions in outcomes.items()
-        ),
-    )
+    return _response(context, outcomes)

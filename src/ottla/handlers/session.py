@@ -15,6 +15,8 @@ from kio.static.primitive import i32Timedelta
 
 from ottla.handlers.registry import REGISTRY, Apis
 from ottla.handlers.throttle import NOT_THROTTLED
+from ottla.security.authorizer import Authorizer, Permissions
+from ottla.security.quotas import ClientLimits, ClientQuotas
 from ottla.wire.primitives import read_nullable_string
 
 if TYPE_CHECKING:
@@ -32,14 +34,19 @@ class Session:
         "address",
         "apis",
         "authentication",
+        "authorizer",
         "client_id",
         "client_id_ends",
         "client_id_length",
         "host",
         "is_by_token",
+        "limits",
         "listener",
         "on_closed",
+        "on_throttled",
+        "permissions",
         "principal",
+        "quotas",
         "served",
         "software_name",
         "software_version",
@@ -59,6 +66,14 @@ class Session:
         self.host = host
         self.address = f"{host}:{port}"
         self.principal = ANONYMOUS
+        self.authorizer: Authorizer | None = None
+        """Decides what this client may do; None: everything."""
+        self.permissions: Permissions | None = None
+        """What it decided, see `security.authorizer`."""
+        self.quotas: ClientQuotas | None = None
+        """Count what this client does; None: nobody does."""
+        self.limits: ClientLimits | None = None
+        """What they found, see `security.quotas`."""
         self.client_id: str | None = None
         """As in the last request that was looked at for it, see `see_client_id`."""
         self.client_id_length = _UNSEEN
@@ -71,7 +86,13 @@ class Session:
         self.on_closed: Callable[[], None] | None = None
         """Called when the connection is gone, whoever closed it."""
         self.throttle_ms = 0
-        """What answers say that the client has to wait. There are no quotas: nobody has to."""
+        """What answers say that the client has to wait."""
+        self.on_throttled: Callable[[int], None] | None = None
+        """Called with how long no request is to be read, in milliseconds."""
+
+    def throttle(self, wait_ms: int) -> None:
+        if self.on_throttled is not None:
+            self.on_throttled(wait_ms)
 
     @property
     def throttle_time(self) -> i32Timedelta:

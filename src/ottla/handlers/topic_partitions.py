@@ -18,13 +18,14 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32
 
 from ottla.controller.topic_names import check_name
-from ottla.handlers.authorized import TOPIC_OPERATIONS
+from ottla.handlers.authorized import NOT_ASKED, may, operations_on
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.nodes import Node, nodes_on
 from ottla.handlers.registry import handles
 from ottla.metadata.image import PartitionImage, TopicImage
 from ottla.metadata.internal_topics import INTERNAL_TOPICS
 from ottla.runtime.turns import in_turns
+from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidTopic
 
@@ -47,25 +48,33 @@ async def describe_topic_partitions(
     limit = broker.config.integer("max.request.partition.size.limit")
     left = max(min(limit, request.response_partition_limit), 1)
     nodes = nodes_on(image, context.session.listener)
+    wanted: list[str] = []
+    hidden: list[str] = []
+    async for name in in_turns(sorted(name for name in asked or image.topics if name >= first_topic)):
+        is_known = may(context, Operation.DESCRIBE, AclResource.TOPIC, name, quietly=not asked)
+        (wanted if is_known else hidden).append(name)
     topics = []
     next_cursor = None
-    async for name in in_turns(sorted(name for name in asked or image.topics if name >= first_topic)):
+    async for name in in_turns(wanted):
+        operations = operations_on(context, AclResource.TOPIC, name)
         if left == 0:
             next_cursor = Cursor(topic_name=TopicName(name), partition_index=i32(0))
             break
         topic = image.topics.get(name)
         if topic is None:
-            topics.append(_failed_topic(name, _why_missing(name)))
+            topics.append(_failed_topic(name, _why_missing(name), operations))
             continue
         start = first_partition if name == first_topic else 0
         end = min(start + left, len(topic.partitions))
         hosted = broker.replicas.by_id.get(topic.id.bytes)
         offline = {} if hosted is None else dict.fromkeys(hosted.offline, broker.node_id)
-        topics.append(_topic(topic, start, end, nodes, offline))
+        topics.append(_topic(topic, start, end, nodes, offline, operations))
         if end < len(topic.partitions):
             next_cursor = Cursor(topic_name=TopicName(name), partition_index=i32(end))
             break
         left -= max(end - start, 0)
+    if asked:
+        topics += [_failed_topic(name, ErrorCode.topic_authorization_failed) for name in hidden]
     return DescribeTopicPartitionsResponse(
         throttle_time=context.session.throttle_time, topics=tuple(topics), next_cursor=next_cursor
     )
@@ -79,19 +88,26 @@ def _why_missing(name: str) -> ErrorCode:
     return ErrorCode.unknown_topic_or_partition
 
 
-def _failed_topic(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+def _failed_topic(
+    name: str, error: ErrorCode, operations: i32 = NOT_ASKED
+) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=error,
         name=TopicName(name),
         topic_id=None,
-        is_internal=name in INTERNAL_TOPICS,
+        is_internal=error is not ErrorCode.topic_authorization_failed and name in INTERNAL_TOPICS,
         partitions=(),
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     )
 
 
 def _topic(
-    topic: TopicImage, start: int, end: int, nodes: dict[int, Node], offline: dict[int, int]
+    topic: TopicImage,
+    start: int,
+    end: int,
+    nodes: dict[int, Node],
+    offline: dict[int, int],
+    operations: i32,
 ) -> DescribeTopicPartitionsResponseTopic:
     """`offline` has the broker whose replica cannot work, by partition."""
     return DescribeTopicPartitionsResponseTopic(
@@ -102,7 +118,7 @@ def _topic(
         partitions=tuple(
             _partition(i, topic.partitions[i], nodes, offline.get(i)) for i in range(start, end)
         ),
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     )
 
 

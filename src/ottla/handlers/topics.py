@@ -15,7 +15,9 @@ from __future__ import annotations
 import contextlib
 import datetime
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
 from kio.schema.create_partitions.v3.response import CreatePartitionsResponse, CreatePartitionsTopicResult
@@ -32,24 +34,53 @@ from kio.static.primitive import i8, i16, i32
 
 from ottla.config import describe_topic
 from ottla.controller.topics import NewPartitions, NewTopic, TopicOutcome, TopicRef
+from ottla.handlers.authorized import may
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.deadline import within
+from ottla.handlers.mutations import Charge
 from ottla.handlers.outcome import error_code, error_message
 from ottla.handlers.registry import handles
 from ottla.metadata.internal_topics import INTERNAL_TOPICS
 from ottla.runtime.turns import in_turns
+from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
-from ottla.wire.errors import ErrorCode, InvalidRequest, KafkaError, RequestTimedOut, TopicDeletionDisabled
+from ottla.wire.errors import (
+    ErrorCode,
+    InvalidRequest,
+    KafkaError,
+    RequestTimedOut,
+    TopicAuthorizationFailed,
+    TopicDeletionDisabled,
+)
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+T = TypeVar("T", bound=_Named)
 
 log = logging.getLogger(__name__)
 
 FIRST_WITH_DELETION_DISABLED = 3
+FIRST_CREATION_WITH_QUOTA = 6
+FIRST_DELETION_WITH_QUOTA = 5
+FIRST_GROWTH_WITH_QUOTA = 3
 
 
 @handles(ApiKey.CREATE_TOPICS)
 async def create_topics(
     broker: Broker, context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
+    wanted, refused = await _permitted(context, Operation.CREATE, request.topics)
+    charge = Charge(context, FIRST_CREATION_WITH_QUOTA)
+    if not request.validate_only:
+        default = broker.config.integer("num.partitions")
+        wanted, unpaid = _affordable(
+            charge, wanted, lambda topic: len(topic.assignments) or max(topic.num_partitions, 0) or default
+        )
+        refused += unpaid
     topics = [
         NewTopic(
             topic.name,
@@ -58,7 +89,7 @@ async def create_topics(
             tuple((assignment.partition_index, assignment.broker_ids) for assignment in topic.assignments),
             tuple((config.name, config.value) for config in topic.configs),
         )
-        async for topic in in_turns(request.topics)
+        async for topic in in_turns(wanted)
     ]
     try:
         outcomes = await within(
@@ -67,8 +98,44 @@ async def create_topics(
         await _wait_made(broker, request.timeout, outcomes)
     except KafkaError as error:
         outcomes = [TopicOutcome(topic.name, error=error) for topic in topics]
-    created = [_created(broker, outcome) async for outcome in in_turns(outcomes)]
-    return CreateTopicsResponse(throttle_time=context.session.throttle_time, topics=tuple(created))
+    outcomes += refused
+    created = [_created(broker, context, outcome) async for outcome in in_turns(outcomes)]
+    return CreateTopicsResponse(throttle_time=charge.settle(), topics=tuple(created))
+
+
+async def _permitted(
+    context: RequestContext, operation: Operation, topics: Sequence[T]
+) -> tuple[Sequence[T], list[TopicOutcome]]:
+    """Those that may be created, or altered, and refusals of the others. Who may create in the cluster may
+    create any."""
+    if context.session.authorizer is None or (
+        operation is Operation.CREATE and may(context, operation, AclResource.CLUSTER, quietly=True)
+    ):
+        return topics, []
+    permitted, refused = [], {}
+    times_named = Counter(topic.name for topic in topics)
+    async for topic in in_turns(topics):
+        # What is named twice is refused for that.
+        if times_named[topic.name] > 1 or may(context, operation, AclResource.TOPIC, topic.name):
+            permitted.append(topic)
+        else:
+            error = TopicAuthorizationFailed("Authorization failed.")
+            refused[topic.name] = TopicOutcome(topic.name, error=error)
+    return permitted, list(refused.values())
+
+
+def _affordable(
+    charge: Charge, topics: Sequence[T], partitions: Callable[[T], int]
+) -> tuple[list[T], list[TopicOutcome]]:
+    """Those that the client's quota allows now, and refusals of the others."""
+    affordable, refused = [], []
+    for topic in topics:
+        error = charge.take(partitions(topic))
+        if error is None:
+            affordable.append(topic)
+        else:
+            refused.append(TopicOutcome(topic.name, error=error))
+    return affordable, refused
 
 
 async def _wait_made(broker: Broker, limit: datetime.timedelta, outcomes: Sequence[TopicOutcome]) -> None:
@@ -79,7 +146,7 @@ async def _wait_made(broker: Broker, limit: datetime.timedelta, outcomes: Sequen
         await within(limit, broker.replicas.wait_made(names))
 
 
-def _created(broker: Broker, outcome: TopicOutcome) -> CreatableTopicResult:
+def _created(broker: Broker, context: RequestContext, outcome: TopicOutcome) -> CreatableTopicResult:
     error = outcome.error
     if error is not None:
         return CreatableTopicResult(
@@ -88,6 +155,15 @@ def _created(broker: Broker, outcome: TopicOutcome) -> CreatableTopicResult:
             error_code=error.code,
             error_message=error_message(error),
             configs=(),
+        )
+    if not may(context, Operation.DESCRIBE_CONFIGS, AclResource.TOPIC, outcome.name or "", quietly=True):
+        return CreatableTopicResult(
+            name=TopicName(outcome.name),
+            topic_id=outcome.topic_id,
+            error_code=ErrorCode.none,
+            error_message=None,
+            topic_config_error_code=i16(ErrorCode.topic_authorization_failed.value),
+            configs=None,
         )
     return CreatableTopicResult(
         name=TopicName(outcome.name),
@@ -113,12 +189,24 @@ def _created(broker: Broker, outcome: TopicOutcome) -> CreatableTopicResult:
 async def delete_topics(
     broker: Broker, context: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
-    topics = [TopicRef(topic.name, topic.topic_id) async for topic in in_turns(request.topics)]
+    topics, refused = await _deletable(
+        broker, context, [TopicRef(topic.name, topic.topic_id) for topic in request.topics]
+    )
+    charge = Charge(context, FIRST_DELETION_WITH_QUOTA)
+    affordable = []
+    for topic in topics:
+        error = charge.take(_partition_count(broker, topic))
+        if error is None:
+            affordable.append(topic)
+        else:
+            refused.append(TopicOutcome(topic.name, topic.topic_id, error))
+    topics = affordable
     try:
         _check_deletion_enabled(broker, context.version)
         outcomes = await within(request.timeout, broker.controller.delete_topics(topics))
     except KafkaError as error:
         outcomes = [TopicOutcome(topic.name, topic.topic_id, error) for topic in topics]
+    outcomes += refused
     _tell_of_internal_topics(context, outcomes)
     responses = [
         DeletableTopicResult(
@@ -129,7 +217,46 @@ async def delete_topics(
         )
         async for outcome in in_turns(outcomes)
     ]
-    return DeleteTopicsResponse(throttle_time=context.session.throttle_time, responses=tuple(responses))
+    return DeleteTopicsResponse(throttle_time=charge.settle(), responses=tuple(responses))
+
+
+def _partition_count(broker: Broker, topic: TopicRef) -> int:
+    image = broker.metadata.image
+    known = image.topics.get(topic.name) if topic.name is not None else None
+    if known is None and topic.topic_id is not None:
+        known = image.topic_by_id(topic.topic_id)
+    return 0 if known is None else len(known.partitions)
+
+
+async def _deletable(
+    broker: Broker, context: RequestContext, topics: list[TopicRef]
+) -> tuple[list[TopicRef], list[TopicOutcome]]:
+    """Those that may be deleted, and refusals of the others: an id does not give away a name."""
+    if may(context, Operation.DELETE, AclResource.CLUSTER, quietly=True):
+        return topics, []
+    deletable, refused = [], []
+    image = broker.metadata.image
+    times_named = Counter(topics)
+    async for topic in in_turns(topics):
+        name = topic.name
+        if name is None and topic.topic_id is not None:
+            name = image.topic_names.get(topic.topic_id)
+        if (
+            name is None
+            or (topic.name is not None and topic.topic_id is not None)
+            or times_named[topic] > 1
+            or may(context, Operation.DELETE, AclResource.TOPIC, name)
+        ):
+            deletable.append(topic)
+            continue
+        # Who may see a topic may know that it is not there, or what it is called.
+        is_seen = may(context, Operation.DESCRIBE, AclResource.TOPIC, name, quietly=True)
+        if is_seen and name not in image.topics:
+            deletable.append(topic)
+            continue
+        shown = name if is_seen else topic.name
+        refused.append(TopicOutcome(shown, topic.topic_id, TopicAuthorizationFailed()))
+    return deletable, refused
 
 
 def _tell_of_internal_topics(context: RequestContext, outcomes: list[TopicOutcome]) -> None:
@@ -157,13 +284,22 @@ def _check_deletion_enabled(broker: Broker, version: int) -> None:
 async def create_partitions(
     broker: Broker, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
+    wanted, refused = await _permitted(context, Operation.ALTER, request.topics)
+    charge = Charge(context, FIRST_GROWTH_WITH_QUOTA)
+    if not request.validate_only:
+        wanted, unpaid = _affordable(
+            charge,
+            wanted,
+            lambda topic: max(topic.count - _partition_count(broker, TopicRef(topic.name, None)), 0),
+        )
+        refused += unpaid
     topics = [
         NewPartitions(
             topic.name,
             topic.count,
             None if topic.assignments is None else tuple(a.broker_ids for a in topic.assignments),
         )
-        async for topic in in_turns(request.topics)
+        async for topic in in_turns(wanted)
     ]
     try:
         outcomes = await within(
@@ -172,6 +308,7 @@ async def create_partitions(
         await _wait_made(broker, request.timeout, outcomes)
     except KafkaError as error:
         outcomes = [TopicOutcome(topic.topic, error=error) for topic in topics]
+    outcomes += refused
     results = [
         CreatePartitionsTopicResult(
             name=TopicName(outcome.name),
@@ -180,4 +317,4 @@ async def create_partitions(
         )
         async for outcome in in_turns(outcomes)
     ]
-    return CreatePartitionsResponse(throttle_time=context.session.throttle_time, results=tuple(results))
+    return CreatePartitionsResponse(throttle_time=charge.settle(), results=tuple(results))

@@ -41,6 +41,7 @@ from kio.schema.types import ProducerId, TopicName, TransactionalId
 from kio.static.primitive import TZAware, i16, i32, i32Timedelta
 
 from ottla.coordinator.transactions.transaction import BUMPS_EPOCH
+from ottla.handlers.authorized import may, require
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.refusal import answer_with, fenced_before
 from ottla.handlers.registry import handles
@@ -48,6 +49,7 @@ from ottla.log.types import TopicPartition
 from ottla.metadata.internal_topics import INTERNAL_TOPICS
 from ottla.records.producer import NOBODY
 from ottla.runtime.turns import in_turns
+from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -71,6 +73,12 @@ class AddPartitionsToTxnResponse:
 async def add_partitions_to_txn(
     broker: Broker, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
+    if context.version >= _FIRST_FROM_BROKERS and not may(
+        context, Operation.CLUSTER_ACTION, AclResource.CLUSTER
+    ):
+        return AddPartitionsToTxnResponse(
+            (), (), context.session.throttle_time, ErrorCode.cluster_authorization_failed
+        )
     results = tuple(
         [await _add(broker, context, transaction) async for transaction in in_turns(request.transactions)]
     )
@@ -88,7 +96,12 @@ async def _add(
         TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions
     ]
     refused = await _refused(broker, context, partitions)
-    if refused:
+    is_client = context.version < _FIRST_FROM_BROKERS
+    if is_client and not may(
+        context, Operation.WRITE, AclResource.TRANSACTIONAL_ID, transaction.transactional_id
+    ):
+        codes = dict.fromkeys(partitions, ErrorCode.transactional_id_authorization_failed)
+    elif refused:
         # All or nothing.
         codes = {tp: refused.get(tp, ErrorCode.operation_not_attempted) for tp in partitions}
     elif transaction.verify_only:
@@ -130,8 +143,11 @@ async def _refused(
     broker: Broker, context: RequestContext, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
     refused = {}
+    is_client = context.version < _FIRST_FROM_BROKERS
     async for tp in in_turns(partitions):
-        if tp.topic in INTERNAL_TOPICS and context.version < _FIRST_FROM_BROKERS:
+        if is_client and (
+            tp.topic in INTERNAL_TOPICS or not may(context, Operation.WRITE, AclResource.TOPIC, tp.topic)
+        ):
             refused[tp] = ErrorCode.topic_authorization_failed
         elif not broker.transactions.has_partition(tp):
             refused[tp] = ErrorCode.unknown_topic_or_partition
@@ -142,6 +158,8 @@ async def _refused(
 async def add_offsets_to_txn(
     broker: Broker, context: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
+    require(context, Operation.WRITE, AclResource.TRANSACTIONAL_ID, request.transactional_id)
+    require(context, Operation.READ, AclResource.GROUP, request.group_id)
     await broker.transactions.add_offsets(
         request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
     )
@@ -158,6 +176,7 @@ async def add_offsets_to_txn(
     ),
 )
 async def end_txn(broker: Broker, context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+    require(context, Operation.WRITE, AclResource.TRANSACTIONAL_ID, request.transactional_id)
     identity = await broker.transactions.end(
         request.transactional_id,
         request.producer_id,
@@ -180,13 +199,16 @@ async def describe_transactions(
     return DescribeTransactionsResponse(
         throttle_time=context.session.throttle_time,
         transaction_states=tuple(
-            [await _describe(broker, name) async for name in in_turns(request.transactional_ids)]
+            [await _describe(broker, context, name) async for name in in_turns(request.transactional_ids)]
         ),
     )
 
 
-async def _describe(broker: Broker, transactional_id: TransactionalId) -> TransactionState:
+async def _describe(
+    broker: Broker, context: RequestContext, transactional_id: TransactionalId
+) -> TransactionState:
     try:
+        require(context, Operation.DESCRIBE, AclResource.TRANSACTIONAL_ID, transactional_id)
         found = await broker.transactions.describe(transactional_id)
     except KafkaError as error:
         return TransactionState(
@@ -207,7 +229,11 @@ async def _describe(broker: Broker, transactional_id: TransactionalId) -> Transa
         transaction_start_time=_time(found.started_ms),
         producer_id=ProducerId(found.producer_id),
         producer_epoch=i16(found.epoch),
-        topics=tuple(_by_topic(found.partitions)),
+        topics=tuple(
+            topic
+            for topic in _by_topic(found.partitions)
+            if may(context, Operation.DESCRIBE, AclResource.TOPIC, topic.topic, quietly=True)
+        ),
     )
 
 
@@ -247,5 +273,12 @@ async def list_transactions(
                 transaction_state=entry.transaction.state.label,
             )
             for entry in listed
+            if may(
+                context,
+                Operation.DESCRIBE,
+                AclResource.TRANSACTIONAL_ID,
+                entry.transactional_id,
+                quietly=True,
+            )
         ),
     )

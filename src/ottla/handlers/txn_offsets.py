@@ -20,13 +20,14 @@ from kio.schema.txn_offset_commit.v5.response import (
 )
 
 from ottla.coordinator.groups.commands import CommitRequest, PartitionCommit, TopicCommit
+from ottla.handlers.authorized import may, require
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
 from ottla.log.types import TopicPartition
-from ottla.metadata.image import MetadataImage
 from ottla.metadata.internal_topics import OFFSETS_TOPIC
 from ottla.records.producer import ProducerIdentity
 from ottla.runtime.turns import in_turns
+from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -43,7 +44,18 @@ async def txn_offset_commit(
     broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
     codes: Codes = {}
-    commits = await _commits(request, broker.metadata.image, codes)
+    try:
+        require(context, Operation.WRITE, AclResource.TRANSACTIONAL_ID, request.transactional_id)
+        require(context, Operation.READ, AclResource.GROUP, request.group_id)
+    except KafkaError as error:
+        codes = {
+            (topic.name, item.partition_index): error.code
+            for topic in request.topics
+            for item in topic.partitions
+        }
+        commits = []
+    else:
+        commits = await _commits(broker, context, request, codes)
     if commits:
         try:
             results = await _commit(broker, context.version, request, commits)
@@ -56,10 +68,19 @@ async def txn_offset_commit(
     return TxnOffsetCommitResponse(throttle_time=context.session.throttle_time, topics=tuple(topics))
 
 
-async def _commits(request: TxnOffsetCommitRequest, image: MetadataImage, codes: Codes) -> list[TopicCommit]:
+async def _commits(
+    broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest, codes: Codes
+) -> list[TopicCommit]:
     """What there is to commit to; codes for the rest."""
     commits = []
+    image = broker.metadata.image
     async for topic in in_turns(request.topics):
+        if not may(context, Operation.READ, AclResource.TOPIC, topic.name):
+            codes.update(
+                ((topic.name, item.partition_index), ErrorCode.topic_authorization_failed)
+                for item in topic.partitions
+            )
+            continue
         known = image.topics.get(topic.name)
         count = 0 if known is None else len(known.partitions)
         partitions = []

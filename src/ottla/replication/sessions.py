@@ -56,7 +56,7 @@ class FetchEntry:
 
 
 class FetchSet:
-    __slots__ = ("entries", "on_ready", "ready", "replica_id")
+    __slots__ = ("entries", "on_ready", "permissions", "ready", "replica_id")
 
     def __init__(self, replica_id: int = -1) -> None:
         self.replica_id = replica_id
@@ -64,6 +64,8 @@ class FetchSet:
         self.entries: dict[tuple[bytes, int], FetchEntry] = {}
         self.ready: dict[FetchEntry, None] = {}
         self.on_ready: Callable[[], None] | None = None
+        self.permissions: object = None
+        """Those of the client when all entries were looked at for the last time."""
 
     def put(self, topic: bytes, index: int, partition: Partition | None) -> FetchEntry:
         """The entry for a partition the client mentioned, which makes it worth looking at."""

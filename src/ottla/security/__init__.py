@@ -1,1 +1,1 @@
-"""Who is at the other end of a connection, and what it may do."""
+"""Who is at the other end of a connection, what it may do, and how much of it."""

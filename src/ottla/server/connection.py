@@ -14,7 +14,7 @@ from ottla.handlers.reply import PendingReply
 from ottla.handlers.session import Session
 from ottla.runtime.disk import ReadableBuffer
 from ottla.runtime.turns import call_in_turn
-from ottla.server.dispatch import add_header
+from ottla.server.dispatch import Dispatch, add_header
 from ottla.server.long_answers import UNCOUNTED_BYTES_MAX
 from ottla.wire.frame import FrameReader, MalformedFrame
 
@@ -57,6 +57,7 @@ class Connection(asyncio.BufferedProtocol):
         "_limits",
         "_listener",
         "_long_answers",
+        "_muted_until",
         "_out",
         "_pending",
         "_pending_bytes",
@@ -79,7 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         self._listener = listener
         self._apis = apis
         self._guard = guard
-        self._dispatch = limits.dispatcher.dispatch
+        self._dispatch: Dispatch = limits.dispatcher.dispatch
         self._long_answers = limits.dispatcher.long_answers
         self._reader = FrameReader(limits.scratch, limits.request_bytes, limits.request_bytes_max)
         self._out: list[ReadableBuffer] = []
@@ -95,6 +96,8 @@ class Connection(asyncio.BufferedProtocol):
         self._draining = False
         self._flush_due = False
         self._in_line = False
+        self._muted_until = 0.0
+        """A client that has to wait for its quota is not read until then, in the time of the loop."""
         self._processing = False
         self._write_paused = False
         self.active = True
@@ -106,6 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername") or ("?", 0)
         self.session = Session(self._listener, str(peer[0]), peer[1], self._apis)
+        self.session.on_throttled = self.mute
         if not self._limits.admit(self):
             self._transport.abort()
             return
@@ -287,9 +291,30 @@ class Connection(asyncio.BufferedProtocol):
         self._in_line = False
         self._unblock()
 
+    def mute(self, wait_ms: int) -> None:
+        """Read nothing for so long; what was read is answered."""
+        self._block()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_ms / 1000
+        if until > self._muted_until:
+            self._muted_until = until
+            loop.call_at(until, self._unmute)
+
+    def _unmute(self) -> None:
+        if self._muted_until and asyncio.get_running_loop().time() >= self._muted_until:
+            self._muted_until = 0.0
+            self.session.throttle_ms = 0
+            self._unblock()
+
+    def abort_after(self, wait_ms: int) -> None:
+        """For one that came too early: an answer at once would make it come again at once."""
+        self.mute(wait_ms + 1000)
+        asyncio.get_running_loop().call_later(wait_ms / 1000, self._transport.abort)
+
     def _unblock(self) -> None:
         if (
             self._blocked
+            and not self._muted_until
             and self._limits.serving
             and not self._draining
             and not self._write_paused

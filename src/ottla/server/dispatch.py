@@ -7,7 +7,7 @@ import struct
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from dataclasses import fields, is_dataclass
 from functools import cache, partial
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import REGISTRY, Api
@@ -16,7 +16,9 @@ from ottla.handlers.session import Session
 from ottla.runtime.disk import ReadableBuffer
 from ottla.runtime.tasks import ByteBudget, TaskScope
 from ottla.runtime.turns import take_turn
+from ottla.security.quotas import ClientQuotas
 from ottla.server.long_answers import LongAnswers
+from ottla.server.request_time import noting_time
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import NotController, UnsupportedVersion
 from ottla.wire.frame import MalformedFrame
@@ -26,9 +28,15 @@ from ottla.wire.primitives import skip_tags
 DECODED_AT_ONCE_BYTES_MAX = 64 * 1024
 WRITTEN_AT_ONCE_ITEMS_MAX = 1000
 BEGINNING_SECONDS_MAX = 0.005
+PERCENT = 100
 _HEADER = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
 _REPLY_HEADER = struct.Struct(">ii")
 _REPLY_HEADER_FLEXIBLE = struct.Struct(">iiB")
+
+
+Answer: TypeAlias = tuple[int, bool, list[ReadableBuffer] | PendingReply | None]
+"""Correlation id, whether the reply's header is flexible, body."""
+Dispatch: TypeAlias = Callable[[memoryview, Session], Answer]
 
 
 def add_header(correlation_id: int, flexible: bool, body: list[ReadableBuffer]) -> int:
@@ -72,10 +80,11 @@ class Dispatcher:
         self.request_bytes = request_bytes
         self._beginning_until: float | None = None
 
-    def dispatch(
-        self, frame: memoryview, session: Session
-    ) -> tuple[int, bool, list[ReadableBuffer] | PendingReply | None]:
+    def dispatch(self, frame: memoryview, session: Session, *, is_timed: bool = False) -> Answer:
         """(correlation id, flexible reply header, body). MalformedFrame means: close the connection."""
+        quotas = session.quotas
+        if quotas is not None and quotas.limits_time and not is_timed:
+            return self._dispatch_timed(frame, session, quotas)
         key, version, correlation_id, client_id_length = _HEADER.unpack_from(frame)
         api = session.apis.get(key)
         if api is None:
@@ -102,15 +111,34 @@ class Dispatcher:
                 at = skip_tags(frame, at)
             return correlation_id, flexible, handler(self._broker, session, version, frame, at)
         at = session.see_client_id(frame, client_id_length)
-        return self._dispatch_decoded(api, RequestContext(session, version, correlation_id), frame, at)
+        return self._dispatch_decoded(
+            api, RequestContext(session, version, correlation_id, api.key), frame, at
+        )
+
+    def _dispatch_timed(self, frame: memoryview, session: Session, quotas: ClientQuotas) -> Answer:
+        """Who has taken too much time is told so by the next answer, and not read for that long."""
+        limit = quotas.of(session).request_time
+        if limit is None:
+            return self.dispatch(frame, session, is_timed=True)
+        began_ms = quotas.now_ms()
+        session.throttle_ms = limit.throttle_ms(began_ms, longest_windows=1)
+        try:
+            return self.dispatch(frame, session, is_timed=True)
+        finally:
+            now_ms = quotas.now_ms()
+            limit.record((now_ms - began_ms) / 1000 * PERCENT, now_ms)
+            if session.throttle_ms:
+                session.throttle(session.throttle_ms)
+
+    def connected(self, session: Session) -> None:
+        session.authorizer = self._broker.authorizer
+        session.quotas = self._broker.quotas
 
     def disconnected(self, session: Session) -> None:
         """What is known of a client only while it is connected."""
         self._broker.telemetry.forget(session.address)
 
-    def _dispatch_decoded(
-        self, api: Api, context: RequestContext, frame: memoryview, at: int
-    ) -> tuple[int, bool, list[ReadableBuffer] | PendingReply | None]:
+    def _dispatch_decoded(self, api: Api, context: RequestContext, frame: memoryview, at: int) -> Answer:
         correlation_id = context.correlation_id
         message = codec(api.key, context.version)
         if message.flexible:
@@ -187,6 +215,19 @@ class Dispatcher:
             result = api.load()(self._broker, context, request)
             return [message.write(await result if api.is_async else result)]
 
+    def _timed(
+        self, answer: Coroutine[Any, Any, list[ReadableBuffer]], session: Session, quotas: ClientQuotas
+    ) -> Coroutine[Any, Any, list[ReadableBuffer]]:
+        limit = quotas.of(session).request_time
+        if limit is None:
+            return answer
+        clock = self._broker.runtime.clock
+
+        def note(seconds: float) -> None:
+            limit.record(seconds * PERCENT, quotas.now_ms())
+
+        return noting_time(answer, clock.monotonic, note)
+
     def _later(
         self,
         answer: Coroutine[Any, Any, list[ReadableBuffer]],
@@ -194,6 +235,9 @@ class Dispatcher:
         context: RequestContext,
         kept: _Copy | None = None,
     ) -> PendingReply:
+        quotas = context.session.quotas
+        if quotas is not None and quotas.limits_time:
+            answer = self._timed(answer, context.session, quotas)
         if api.looks_up:
             answer = self.long_answers.bounded(answer)
         task = self._tasks.spawn(answer, f"{api.key.name} {context.session.address}")

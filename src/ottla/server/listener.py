@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ottla.config import BrokerConfig, Endpoint
+from ottla.config.key import INT_MAX
 from ottla.config.listeners import parse_connection_overrides
 from ottla.handlers.context import Broker
 from ottla.handlers.registry import REGISTRY, Apis
@@ -17,6 +18,7 @@ from ottla.runtime import Runtime
 from ottla.runtime.net import Listener
 from ottla.runtime.seldom import SeldomEach
 from ottla.runtime.tasks import ByteBudget, TaskScope
+from ottla.security.rates import RateLimit
 from ottla.server.admission import DescriptorQuota, RefusalLog
 from ottla.server.connection import Connection
 from ottla.server.dispatch import Dispatcher
@@ -72,6 +74,13 @@ class ConnectionLimits:
             each.listener: config.listener(each.listener).own("max.connections")
             for each in (*config.broker_listeners, *config.controller_listeners)
         }
+        windows = config.integer("quota.window.num"), config.integer("quota.window.size.seconds") * 1000
+        rate = config.integer("max.connection.creation.rate")
+        self._creation_rate = RateLimit(max(rate, 1), *windows) if rate < INT_MAX else None
+        self._creation_rates = {
+            listener: RateLimit(max(of_listener, 1), *windows)
+            for listener, of_listener in config.connection_rates.items()
+        }
         self._per_host_max = config.integer("max.connections.per.ip")
         self._per_host_overrides = parse_connection_overrides(
             config.string("max.connections.per.ip.overrides")
@@ -85,6 +94,8 @@ class ConnectionLimits:
             return False
         self.admitted += 1
         self.connections[connection] = None
+        self.dispatcher.connected(session)
+        self._hold_back(connection)
         return True
 
     def begin_handshake(self, address: str, host: str, listener: str) -> bool:
@@ -118,6 +129,24 @@ class ConnectionLimits:
         self._per_host[host] -= 1
         if not self._per_host[host]:
             del self._per_host[host]
+
+    def _hold_back(self, connection: Connection) -> None:
+        """Whoever connects too often has to wait, as Apache Kafka lets it: addresses are hung up on then."""
+        session = connection.session
+        if session.quotas is None:
+            return
+        wait_ms = session.quotas.connected(session.host)
+        if wait_ms:
+            self._refusals.report(
+                session.address, "connection_creation_rate", f"{session.host} connects more often than it may"
+            )
+            connection.abort_after(wait_ms)
+            return
+        now_ms = self.monotonic() * 1000
+        limits = [self._creation_rates.get(session.listener), self._creation_rate]
+        wait_ms = max((limit.record(1, now_ms) for limit in limits if limit is not None), default=0)
+        if wait_ms:
+            connection.mute(wait_ms)
 
     def _refusal(self, host: str, listener: str) -> tuple[str, str] | None:
         """The limit that is reached, and a sentence for whoever has to deal with it."""

@@ -100,6 +100,26 @@ class TransactionCoordinatorFenced(KafkaError):
     code = ErrorCode.transaction_coordinator_fenced
 
 
+class TopicAuthorizationFailed(KafkaError):
+    code = ErrorCode.topic_authorization_failed
+
+
+class GroupAuthorizationFailed(KafkaError):
+    code = ErrorCode.group_authorization_failed
+
+
+class ClusterAuthorizationFailed(KafkaError):
+    code = ErrorCode.cluster_authorization_failed
+
+
+class DelegationTokenAuthorizationFailed(KafkaError):
+    code = ErrorCode.delegation_token_authorization_failed
+
+
+class SecurityDisabled(KafkaError):
+    code = ErrorCode.security_disabled
+
+
 class TransactionalIdAuthorizationFailed(KafkaError):
     code = ErrorCode.transactional_id_authorization_failed
 

@@ -11,13 +11,19 @@ from ottla.config import BROKER_KEYS, TOPIC_KEYS, ConfigKey
 
 SOURCE = Path(ottla.__file__).parent
 # These declare keys, check them against each other or give them values, which is not yet an effect.
-NOT_READERS = {"cluster_keys.py", "coordinator_keys.py", "log_keys.py", "server_keys.py", "topic_keys.py"}
+NOT_READERS = {
+    "access_keys.py",
+    "cluster_keys.py",
+    "coordinator_keys.py",
+    "log_keys.py",
+    "server_keys.py",
+    "topic_keys.py",
+}
 NOT_READERS |= {"rules.py", "security_keys.py", "topic.py", "settings.py"}
 # These name keys of clients, some of which brokers have too, or set those of a broker.
 CLIENTS = {"cli", "client", "sim", "spark", "streams"}
 # Asking for what this version cannot do stops the start: that is the effect of these.
 ENFORCED_BY_RULES = {
-    "authorizer.class.name",
     "broker.id",
     "controller.quorum.bootstrap.servers",
     "controller.quorum.voters",

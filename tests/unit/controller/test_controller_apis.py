@@ -130,7 +130,7 @@ def ask(cluster: Cluster, key: ApiKey, version: int, **values: Any) -> Any:
     sent = io.BytesIO()
     entity_writer(type(request))(sent, request)
     received = codec(key, version).read(memoryview(sent.getvalue()), 0)
-    context = RequestContext(Session("CONTROLLER", "127.0.0.1", 40_000), version, 7)
+    context = RequestContext(Session("CONTROLLER", "127.0.0.1", 40_000), version, 7, key)
     response = asyncio.run(api.load()(broker, context, received))
     answer, _ = entity_reader(load_response_schema(key, version))(codec(key, version).write(response), 0)
     return answer

@@ -23,6 +23,7 @@ from ottla.metadata.records import Endpoint
 from ottla.raft.settings import QuorumSettings
 from ottla.replication.manager import HostedTopic
 from ottla.runtime.turns import run_in_turns
+from ottla.wire.api import ApiKey
 
 T = TypeVar("T")
 CONFIG = BrokerConfig.from_properties({"node.id": "1"})
@@ -155,4 +156,4 @@ def broker_with(image: MetadataImage, properties: Mapping[str, str] | None = Non
 def context(version: int, listener: str = "PLAINTEXT") -> RequestContext:
     session = Session(listener, "127.0.0.1", 40_000)
     session.client_id = "test"
-    return RequestContext(session, version, 7)
+    return RequestContext(session, version, 7, ApiKey.METADATA)

@@ -22,7 +22,7 @@ from kio.schema.describe_topic_partitions.v0.request import (
 from kio.serial import entity_reader
 
 from ottla.handlers.api_versions import api_versions, unsupported_version_response
-from ottla.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from ottla.handlers.authorized import NOT_ASKED
 from ottla.handlers.cluster import describe_cluster
 from ottla.handlers.context import Broker
 from ottla.handlers.quorum import describe_quorum
@@ -33,8 +33,12 @@ from ottla.raft.progress import Progress
 from ottla.raft.voters import Listener, ReplicaKey, Voter, VoterSet
 from ottla.runtime.clock import SystemClock
 from ottla.telemetry.clients import ClientTelemetry
+from ottla.wire.acls import OPERATIONS, AclResource
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode
+
+TOPIC_OPERATIONS = sum(1 << operation for operation in OPERATIONS[AclResource.TOPIC])
+CLUSTER_OPERATIONS = sum(1 << operation for operation in OPERATIONS[AclResource.CLUSTER])
 
 
 def versions(name: str = "client", version: str = "1.0", api_version: int = 4) -> Any:

@@ -11,12 +11,16 @@ from cluster_images import broker_image, broker_with, context, image_of, partiti
 from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
 
 from ottla.controller.topics import NewTopic
-from ottla.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from ottla.handlers.authorized import NOT_ASKED
 from ottla.handlers.context import Broker
 from ottla.handlers.metadata import metadata
 from ottla.metadata.image import MetadataImage
+from ottla.wire.acls import OPERATIONS, AclResource
 from ottla.wire.errors import ErrorCode, InvalidReplicationFactor
 from ottla.wire.upgrades.metadata import ClusterOperationsMetadataRequest
+
+TOPIC_OPERATIONS = sum(1 << operation for operation in OPERATIONS[AclResource.TOPIC])
+CLUSTER_OPERATIONS = sum(1 << operation for operation in OPERATIONS[AclResource.CLUSTER])
 
 
 def ask(

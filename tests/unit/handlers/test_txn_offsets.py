@@ -22,6 +22,7 @@ from ottla.handlers.txn_offsets import txn_offset_commit
 from ottla.log.types import TopicPartition
 from ottla.metadata.internal_topics import OFFSETS_TOPIC
 from ottla.records.producer import ProducerIdentity
+from ottla.wire.api import ApiKey
 from ottla.wire.errors import CoordinatorLoadInProgress, ErrorCode, KafkaError, NotCoordinator
 
 OK = ErrorCode.none
@@ -102,7 +103,9 @@ class Kit:
             group_instance_id="i",
             topics=topics or (topic("orders", 0),),
         )
-        context = RequestContext(Session("PLAINTEXT", "127.0.0.1", 40_000), version, 7)
+        context = RequestContext(
+            Session("PLAINTEXT", "127.0.0.1", 40_000), version, 7, ApiKey.TXN_OFFSET_COMMIT
+        )
         response = asyncio.run(txn_offset_commit(self.broker, context, request))
         return {
             (each.name, row.partition_index): row.error_code

@@ -11,6 +11,7 @@ from tests.unit.replication.wired_replicas import SESSION, Cluster, run
 
 from ottla.handlers.context import RequestContext
 from ottla.handlers.list_offsets import list_offsets
+from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode
 
 
@@ -35,7 +36,7 @@ def test_a_new_leader_gives_no_end_that_lies_before_what_was_committed(
             found = answer.topics[0].partitions[0]
             return found.offset if found.error_code is ErrorCode.none else found.error_code
 
-        context = RequestContext(SESSION, version, 0)
+        context = RequestContext(SESSION, version, 0, ApiKey.LIST_OFFSETS)
         cluster.nodes[1].produce(b"one", acks=1)
         await cluster.ask(2)
         await cluster.ask(3)

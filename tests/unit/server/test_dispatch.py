@@ -140,9 +140,9 @@ def test_the_session_follows_what_a_client_calls_itself(monkeypatch: pytest.Monk
 def test_what_a_response_says_of_throttling_comes_from_the_session(throttle_ms: int, expected: bytes) -> None:
     kit = Kit()
     kit.session.throttle_ms = throttle_ms
-    # Without an authorizer this one needs nothing of the broker.
-    body = struct.pack(">BBBBBBBB", 1, 0, 3, 0, 1, 1, 1, 0)
-    _, _, answer = kit.dispatch(frame(key=ApiKey.DESCRIBE_ACLS, version=3, body=body))
+    # A type that there is not needs nothing of the broker.
+    body = struct.pack(">BBB", 2, 99, 0)
+    _, _, answer = kit.dispatch(frame(key=ApiKey.LIST_CONFIG_RESOURCES, version=1, body=body))
     assert answer[0][:4] == struct.pack(">i", throttle_ms)
     assert kit.session.throttle_time == timedelta(milliseconds=throttle_ms)
 
