@@ -39,6 +39,9 @@ PURPOSES: dict[str, dict[str, str]] = {
         "run": "run streams applications on Spark",
         "streams-application-reset": "let a streams application start anew",
     },
+    "Say who may do what": {
+        "acls": "see and change access rules",
+    },
     "Inspect a cluster": {
         "cluster": "show the cluster's id and its endpoints",
         "broker-api-versions": "list the APIs that each broker serves",

@@ -127,6 +127,7 @@ def _describe_clients(
 ) -> None:
     from ottla.cli.cluster import client_configs
     from ottla.cli.files.java_text import double
+    from ottla.wire.api import ApiKey
 
     lines: list[str] = []
     data: list[dict[str, Any]] = []
@@ -136,7 +137,8 @@ def _describe_clients(
         data.append({"entity": quotas.entity, "quotas": quotas.values})
     # Credentials are a user's alone, not those of a user with a client, and nobody's defaults.
     (kind, user), *others = entities
-    if kind == "users" and not others and user != "":
+    has_credentials = admin.serves(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
+    if kind == "users" and not others and user != "" and has_credentials:
         for name, mechanisms in client_configs.describe_credentials(admin, user).items():
             values = ", ".join(f"{name}=iterations={count}" for name, count in mechanisms.items())
             lines.append(f"SCRAM credential configs for user-principal '{name}' are {values}")
