@@ -215,6 +215,7 @@ class Node:
             (server.make_way(), "request-memory"),
         ):
             self._core.spawn(work, name)
+        self._expire_tokens(local)
         if self._can_be_joined:
             self._enrol()
 
@@ -294,6 +295,10 @@ class Node:
         guards = Guards(self._runtime, stored, users, self._requests)
         self._core.spawn(guards.watch_files(), "certificates")
         return guards
+
+    def _expire_tokens(self, local: LocalController) -> None:
+        if self._config.optional_string("delegation.token.secret.key"):
+            self._core.spawn(local.remove_expired_tokens(), "expired-tokens")
 
     def _guard(self, listener: str) -> Guard | None:
         return None if self._guards is None else self._guards.get(listener)

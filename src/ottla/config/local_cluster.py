@@ -96,7 +96,7 @@ def local_properties(
         "process.roles": "broker,controller",
         "node.id": str(node.id),
         "broker.rack": rack,
-        "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{HOST}:{node.controller_port}",
+        "listeners": f"{_listener(given)}://{node.address},CONTROLLER://{HOST}:{node.controller_port}",
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": ",".join(each.voter for each in nodes),
         "log.dirs": node.data_dir,
@@ -112,6 +112,11 @@ def _relayed_properties(node: LocalNode, relayed: Relayed) -> dict[str, str]:
         "inter.broker.listener.name": "BROKERS",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT,CONTROLLER:PLAINTEXT",
     }
+
+
+def _listener(given: Mapping[str, str]) -> str:
+    """One for clients and for the brokers among themselves."""
+    return given.get("inter.broker.listener.name") or given.get("security.inter.broker.protocol", "PLAINTEXT")
 
 
 def properties_text(properties: Mapping[str, str], comment: str) -> str:

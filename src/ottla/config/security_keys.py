@@ -280,7 +280,6 @@ TOKEN_KEYS = (
         7 * 24 * _HOUR_MS,
         "Longest life of a delegation token, however often it is renewed.",
         minimum=1,
-        effective=False,
     ),
     ConfigKey(
         "delegation.token.expiry.time.ms",
@@ -288,7 +287,6 @@ TOKEN_KEYS = (
         24 * _HOUR_MS,
         "Time until a delegation token has to be renewed.",
         minimum=1,
-        effective=False,
     ),
     ConfigKey(
         "delegation.token.expiry.check.interval.ms",
@@ -296,7 +294,6 @@ TOKEN_KEYS = (
         _HOUR_MS,
         "How often expired delegation tokens are removed.",
         minimum=1,
-        effective=False,
         importance="low",
     ),
 )

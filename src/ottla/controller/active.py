@@ -28,8 +28,17 @@ T = TypeVar("T")
 
 
 class ActiveController:
-    def __init__(self, quorum: RaftDriver, publisher: MetadataPublisher) -> None:
-        """Everything committed before this node led has been published."""
+    def __init__(
+        self,
+        quorum: RaftDriver,
+        publisher: MetadataPublisher,
+        bootstrap: Callable[[], Sequence[MetadataRecord]] = tuple,
+    ) -> None:
+        """Everything committed before this node led has been published.
+
+        `bootstrap` are the records that a new cluster begins with, besides its features.
+        """
+        self._bootstrap = bootstrap
         self._quorum = quorum
         self._publisher = publisher
         self._newest = publisher.image
@@ -51,6 +60,7 @@ class ActiveController:
             missing.append(AbortTransactionRecord(reason="Controller failover"))
         if METADATA_VERSION not in self.newest.features:
             missing += self._quorum.initial_records or new_cluster_records()
+            missing += self._bootstrap()
         return missing
 
     def begin(self) -> None:

@@ -33,9 +33,13 @@ from ottla.controller.topics import (
     create_topics,
     delete_topics,
 )
+from ottla.metadata.bootstrap import read_bootstrap
 from ottla.metadata.features import KRAFT_VERSION
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
+from ottla.metadata.records import MetadataRecord, MetadataRecordError
+from ottla.metadata.snapshot import SnapshotDamaged
+from ottla.metadata.uuids import random_uuid, uuid_text
 from ottla.raft.driver import Leadership, RaftDriver
 from ottla.runtime import Runtime
 from ottla.runtime.seldom import Seldom
@@ -44,11 +48,13 @@ from ottla.wire.errors import InvalidRequest, KafkaError, NotController
 if TYPE_CHECKING:
     from ottla.controller.acls import AclDeletion
     from ottla.controller.alter_partition import IsrChange, IsrOutcome
+    from ottla.controller.delegation_tokens import MadeToken
     from ottla.controller.directories import DirectoryAssignment, DirectoryOutcome
     from ottla.controller.elections import ElectionOutcome, TopicPartitions
     from ottla.controller.heartbeats import BrokerHeartbeat, HeartbeatReply
     from ottla.controller.quotas import QuotaAlteration
     from ottla.controller.reassignment import OngoingReassignment, Reassignment, ReassignmentOutcome
+    from ottla.controller.scram_credentials import ScramDeletion, ScramOutcome, ScramUpsertion
     from ottla.controller.supervision import Supervision
     from ottla.metadata.cluster_records import RegisterControllerRecord
     from ottla.wire.acls import Acl, AclFilter
@@ -88,13 +94,22 @@ class LocalController:
         if leadership.leader_id not in (None, self._config.node_id):
             self._former_leader_id = leadership.leader_id
         leads = leadership.leader_id == self._config.node_id
-        self._active = ActiveController(self._quorum, self._publisher) if leads else None
+        self._active = (
+            ActiveController(self._quorum, self._publisher, self._read_bootstrap) if leads else None
+        )
         if self._active is not None and not self._registers_first:
             self._active.begin()
         self._supervision = None
         self._is_supervising.clear()
         if leads and self._publisher.image.brokers.keys() - {self._config.node_id}:
             self._supervise()
+
+    def _read_bootstrap(self) -> Sequence[MetadataRecord]:
+        try:
+            return read_bootstrap(self._runtime.disk, self._config.metadata_log_dir)
+        except (SnapshotDamaged, MetadataRecordError, OSError) as error:
+            logger.error("a new cluster begins without what kafka-storage was to add: %s", error)
+            return ()
 
     def on_cut(self) -> None:
         if self._active is not None:
@@ -289,6 +304,50 @@ class LocalController:
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
         active = self.active
         return await active.write(allocate_producer_ids(active.newest, broker_id, broker_epoch))
+
+    async def alter_scram_credentials(
+        self, deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion]
+    ) -> list[ScramOutcome]:
+        from ottla.controller.scram_credentials import alter_scram_credentials
+
+        return await self.active.decide(lambda newest: alter_scram_credentials(newest, deletions, upsertions))
+
+    async def create_delegation_token(
+        self, owner: str, requester: str, renewers: Sequence[str], lifetime_ms: int
+    ) -> MadeToken:
+        from ottla.controller.delegation_tokens import TokenSettings, create_token
+
+        settings = TokenSettings.from_config(self._config)
+        token_id = uuid_text(random_uuid(self._runtime.random))
+        now_ms = self._runtime.clock.now_ms()
+        return await self.active.write(
+            create_token(settings, token_id, owner, requester, renewers, lifetime_ms, now_ms)
+        )
+
+    async def renew_delegation_token(self, hmac: bytes, principal: str, period_ms: int) -> int:
+        from ottla.controller.delegation_tokens import TokenSettings, renew_token
+
+        active, settings = self.active, TokenSettings.from_config(self._config)
+        now_ms = self._runtime.clock.now_ms()
+        return await active.write(renew_token(active.newest, settings, hmac, principal, period_ms, now_ms))
+
+    async def expire_delegation_token(self, hmac: bytes, principal: str, period_ms: int) -> int:
+        from ottla.controller.delegation_tokens import TokenSettings, expire_token
+
+        active, settings = self.active, TokenSettings.from_config(self._config)
+        now_ms = self._runtime.clock.now_ms()
+        return await active.write(expire_token(active.newest, settings, hmac, principal, period_ms, now_ms))
+
+    async def remove_expired_tokens(self) -> None:
+        """Runs for the life of the node, and does something while it leads."""
+        from ottla.controller.delegation_tokens import remove_expired
+
+        while True:
+            await asyncio.sleep(self._config.integer("delegation.token.expiry.check.interval.ms") / 1000)
+            with contextlib.suppress(KafkaError):
+                # What was not written is tried again the next time, by whoever leads then.
+                active = self.active
+                await active.write(remove_expired(active.newest, self._runtime.clock.now_ms()))
 
     async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
         active = self.active

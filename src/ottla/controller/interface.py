@@ -14,11 +14,13 @@ from ottla.controller.topics import NewPartitions, NewTopic, TopicOutcome, Topic
 if TYPE_CHECKING:
     from ottla.controller.acls import AclDeletion
     from ottla.controller.alter_partition import IsrChange, IsrOutcome
+    from ottla.controller.delegation_tokens import MadeToken
     from ottla.controller.directories import DirectoryAssignment, DirectoryOutcome
     from ottla.controller.elections import ElectionOutcome, TopicPartitions
     from ottla.controller.heartbeats import BrokerHeartbeat, HeartbeatReply
     from ottla.controller.quotas import QuotaAlteration
     from ottla.controller.reassignment import OngoingReassignment, Reassignment, ReassignmentOutcome
+    from ottla.controller.scram_credentials import ScramDeletion, ScramOutcome, ScramUpsertion
     from ottla.metadata.cluster_records import RegisterControllerRecord
     from ottla.wire.acls import Acl, AclFilter
     from ottla.wire.errors import KafkaError
@@ -99,6 +101,19 @@ class Controller(Protocol):
         """Why not, of each."""
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock: ...
+
+    async def alter_scram_credentials(
+        self, deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion]
+    ) -> list[ScramOutcome]: ...
+
+    async def create_delegation_token(
+        self, owner: str, requester: str, renewers: Sequence[str], lifetime_ms: int
+    ) -> MadeToken: ...
+
+    async def renew_delegation_token(self, hmac: bytes, principal: str, period_ms: int) -> int:
+        """When it expires, as does the answer to the next."""
+
+    async def expire_delegation_token(self, hmac: bytes, principal: str, period_ms: int) -> int: ...
 
     async def update_features(
         self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False

@@ -58,5 +58,5 @@ def _session(context: RequestContext, request: EnvelopeRequest) -> Session:
     session = Session(context.session.listener, unpack_host(request.client_host_address), 0)
     session.authorizer, session.quotas = context.session.authorizer, context.session.quotas
     if request.request_principal is not None:
-        session.principal = unpack_principal(request.request_principal)
+        session.principal, session.is_by_token = unpack_principal(request.request_principal)
     return session

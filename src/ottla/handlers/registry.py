@@ -99,6 +99,10 @@ REGISTRY: dict[int, Api] = {
         Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, "log_dirs", looks_up=True),
         Api(ApiKey.SASL_AUTHENTICATE, 0, 2, "sasl"),
         Api(ApiKey.CREATE_PARTITIONS, 0, 3, "topics", is_forwarded=True),
+        Api(ApiKey.CREATE_DELEGATION_TOKEN, 1, 3, "delegation_tokens", is_forwarded=True),
+        Api(ApiKey.RENEW_DELEGATION_TOKEN, 1, 2, "delegation_tokens", is_forwarded=True),
+        Api(ApiKey.EXPIRE_DELEGATION_TOKEN, 1, 2, "delegation_tokens", is_forwarded=True),
+        Api(ApiKey.DESCRIBE_DELEGATION_TOKEN, 1, 3, "delegation_tokens"),
         Api(ApiKey.DELETE_GROUPS, 0, 2, "groups"),
         Api(ApiKey.ELECT_LEADERS, 0, 2, "elections", is_forwarded=True),
         Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, "configs", is_forwarded=True),
@@ -107,6 +111,8 @@ REGISTRY: dict[int, Api] = {
         Api(ApiKey.OFFSET_DELETE, 0, 0, "group_offsets"),
         Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, "quotas", looks_up=True),
         Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, "quotas", is_forwarded=True),
+        Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, "scram_credentials"),
+        Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, "scram_credentials", is_forwarded=True),
         Api(ApiKey.DESCRIBE_QUORUM, 0, 2, "quorum", looks_up=True, is_forwarded=True),
         Api(ApiKey.UPDATE_FEATURES, 0, 2, "features", is_forwarded=True),
         Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, "cluster", looks_up=True),
@@ -151,6 +157,10 @@ _ON_BOTH = (
     ApiKey.CREATE_ACLS,
     ApiKey.DELETE_ACLS,
     ApiKey.ALTER_CLIENT_QUOTAS,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
 )
 
 CONTROLLER_REGISTRY: dict[int, Api] = {

@@ -70,7 +70,9 @@ class ControllerChannel:
 
         return await self._try(once)
 
-    async def forward(self, request: bytes, principal: str, host: str, flexible: bool) -> memoryview:
+    async def forward(
+        self, request: bytes, principal: str, host: str, flexible: bool, *, is_by_token: bool = False
+    ) -> memoryview:
         """The body of the answer to a client's request, given with its header.
 
         It is asked again where no answer came, as in Apache Kafka, so that it may be carried out twice.
@@ -79,7 +81,7 @@ class ControllerChannel:
         """
         values = {
             "request_data": request,
-            "request_principal": pack_principal(principal),
+            "request_principal": pack_principal(principal, is_by_token=is_by_token),
             "client_host_address": pack_host(host),
         }
 

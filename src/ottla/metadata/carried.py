@@ -1,13 +1,10 @@
-"""Records of what Ottla does not serve yet: credentials, delegation tokens.
-
-They come with a directory of Apache Kafka. An image carries them as they are, so that they survive snapshots
-and are there for whoever can serve them next.
+"""Credentials and delegation tokens, which an image has as the log has them: who logs in is looked up there
+(`security/sasl/scram_users.py`).
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 from immutables import Map
@@ -24,18 +21,14 @@ class CarriedKey(NamedTuple):
 
 Carried: TypeAlias = Map[CarriedKey, MetadataRecord]
 
-# In the order of Apache Kafka's snapshots, with their names in a warning.
-KINDS = {
-    RecordType.USER_SCRAM_CREDENTIAL: "SCRAM credentials",
-    RecordType.DELEGATION_TOKEN: "delegation tokens",
-}
+_KINDS = (RecordType.USER_SCRAM_CREDENTIAL, RecordType.DELEGATION_TOKEN)
 
 _REMOVALS = {
     RecordType.REMOVE_USER_SCRAM_CREDENTIAL: RecordType.USER_SCRAM_CREDENTIAL,
     RecordType.REMOVE_DELEGATION_TOKEN: RecordType.DELEGATION_TOKEN,
 }
 
-CARRIED_TYPES = KINDS.keys() | _REMOVALS.keys()
+CARRIED_TYPES = {*_KINDS, *_REMOVALS}
 
 
 def carry(carried: Carried, record: Any) -> Carried:
@@ -55,9 +48,3 @@ def carried_records(carried: Carried, kind: RecordType) -> Iterator[MetadataReco
     """Those of one kind, in the same order for the same records."""
     found = (record for key, record in carried.items() if key.kind is kind)
     return iter(sorted(found, key=encode_record))
-
-
-def describe_carried(carried: Iterable[CarriedKey]) -> str:
-    """Such as "2 delegation tokens, 1 SCRAM credentials"; empty for none."""
-    counts = Counter(key.kind for key in carried)
-    return ", ".join(f"{counts[kind]} {name}" for kind, name in KINDS.items() if counts[kind])

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from ottla.metadata.carried import describe_carried
 from ottla.metadata.change import MetadataChange, between
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.features import check_supported
@@ -81,12 +80,6 @@ class MetadataPublisher:
         """
         self._loading = False
         check_supported(self.image.features)
-        if self.image.carried:
-            log.warning(
-                "the metadata has %s: they are kept, but this version does not act on them, so that "
-                "clients are not asked who they are",
-                describe_carried(self.image.carried),
-            )
 
     def _publish(self, batches: Sequence[CommittedBatch]) -> None:
         image = self.image

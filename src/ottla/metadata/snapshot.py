@@ -8,7 +8,7 @@ without a footer was not finished; but files are put in place whole, so that wou
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ottla.metadata.carried import carried_records
@@ -133,27 +133,45 @@ def write_snapshot(
     `quorum` are the control records in force: Apache Kafka finds its voters in the newest snapshot.
     """
     identity = snapshot_id(image)
+    content = snapshot_content(
+        image_records(image),
+        quorum,
+        epoch=identity.epoch,
+        last_timestamp_ms=last_timestamp_ms,
+        now_ms=now_ms,
+    )
+    disk.replace_file(f"{directory}/{identity.file_name}", content)
+    return identity
+
+
+def snapshot_content(
+    records: Iterable[MetadataRecord],
+    quorum: Sequence[Record] = (),
+    *,
+    epoch: int,
+    last_timestamp_ms: int,
+    now_ms: int,
+) -> bytes:
     controls = [snapshot_header(last_timestamp_ms, now_ms)]
     controls += (Record(record.key, record.value, now_ms) for record in quorum)
-    parts = [encode_batch(controls, leader_epoch=identity.epoch, control=True)]
+    parts = [encode_batch(controls, leader_epoch=epoch, control=True)]
     next_offset = len(controls)
     pending: list[Record] = []
     pending_bytes = 0
-    for record in image_records(image):
+    for record in records:
         value = encode_record(record)
         if pending and pending_bytes + len(value) > BATCH_BYTES_MAX:
-            parts.append(encode_batch(pending, base_offset=next_offset, leader_epoch=identity.epoch))
+            parts.append(encode_batch(pending, base_offset=next_offset, leader_epoch=epoch))
             next_offset += len(pending)
             pending, pending_bytes = [], 0
         pending.append(Record(None, value, now_ms))
         pending_bytes += len(value)
     if pending:
-        parts.append(encode_batch(pending, base_offset=next_offset, leader_epoch=identity.epoch))
+        parts.append(encode_batch(pending, base_offset=next_offset, leader_epoch=epoch))
         next_offset += len(pending)
     footer = snapshot_footer(now_ms)
-    parts.append(encode_batch([footer], base_offset=next_offset, leader_epoch=identity.epoch, control=True))
-    disk.replace_file(f"{directory}/{identity.file_name}", b"".join(parts))
-    return identity
+    parts.append(encode_batch([footer], base_offset=next_offset, leader_epoch=epoch, control=True))
+    return b"".join(parts)
 
 
 def read_snapshot(disk: Disk, directory: str, identity: SnapshotId) -> Snapshot:
@@ -163,6 +181,13 @@ def read_snapshot(disk: Disk, directory: str, identity: SnapshotId) -> Snapshot:
 
 def parse_snapshot(data: bytes, path: str, identity: SnapshotId) -> Snapshot:
     """Raises SnapshotDamaged. `path` is for its text."""
+    records, last_timestamp_ms, quorum = parse_records(data, path)
+    image = MetadataImage().apply_all(records, identity.offset - 1, identity.epoch)
+    return Snapshot(image, last_timestamp_ms, quorum)
+
+
+def parse_records(data: bytes, path: str) -> tuple[list[MetadataRecord], int, tuple[Record, ...]]:
+    """As `parse_snapshot`: the records, when the last of them was appended, those of the quorum."""
     records: list[MetadataRecord] = []
     last_timestamp_ms: int | None = None
     quorum: dict[int, Record] = {}
@@ -186,5 +211,4 @@ def parse_snapshot(data: bytes, path: str, identity: SnapshotId) -> Snapshot:
                     quorum[kind] = record
     if last_timestamp_ms is None or not finished or end != len(data):
         raise SnapshotDamaged(f"{path}: incomplete after {end} of {len(data)} bytes")
-    image = MetadataImage().apply_all(records, identity.offset - 1, identity.epoch)
-    return Snapshot(image, last_timestamp_ms, tuple(record for _, record in sorted(quorum.items())))
+    return records, last_timestamp_ms, tuple(record for _, record in sorted(quorum.items()))

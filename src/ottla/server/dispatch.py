@@ -209,7 +209,10 @@ class Dispatcher:
         assert forwarding is not None
         try:
             flexible = message.response_header_flexible
-            return [await forwarding.forward(frame, session.principal, session.host, flexible)]
+            answer = await forwarding.forward(
+                frame, session.principal, session.host, flexible, is_by_token=session.is_by_token
+            )
+            return [answer]
         except (NotController, UnsupportedVersion):
             # This node's handler says so in the way of its API.
             result = api.load()(self._broker, context, request)

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 from ottla.client.admin.quorum import quorum_leader
 from ottla.client.cluster import ClusterClient
-from ottla.config.local_cluster import HOST, LocalNode, Relayed, local_nodes
+from ottla.config import BrokerConfig
+from ottla.config.local_cluster import HOST, LocalNode, Relayed, local_nodes, local_properties
 from ottla.metadata.local_directories import lay_out
 from ottla.runtime.disk import PosixDisk
 from ottla.runtime.net import AsyncioNetwork, free_ports
@@ -118,6 +119,8 @@ class BrokerCluster:
         self.brokers = {
             node.id: ClusterBroker(node, log_level, own.get(node.id, {}), self._links) for node in nodes
         }
+        written = local_properties(nodes[0], nodes, _RACK, cluster_properties(settings))
+        self._as_a_broker = BrokerConfig.from_properties(written).to_brokers
 
     @property
     def bootstrap_servers(self) -> str:
@@ -199,7 +202,7 @@ class BrokerCluster:
         servers = ",".join(able) or self.bootstrap_servers
 
         async def asked() -> T:
-            async with ClusterClient(AsyncioNetwork(), servers) as cluster:
+            async with ClusterClient(AsyncioNetwork(), servers, self._as_a_broker) as cluster:
                 return await question(cluster)
 
         return asyncio.run(asked())

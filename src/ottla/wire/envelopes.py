@@ -17,23 +17,23 @@ _VERSION = struct.Struct(">h")
 _CORRELATION_ID = struct.Struct(">i")
 
 
-def pack_principal(principal: str) -> bytes:
+def pack_principal(principal: str, *, is_by_token: bool = False) -> bytes:
     """Of `User:name`, as Apache Kafka's brokers write it by default."""
     kind, _, name = principal.partition(":")
     buffer = io.BytesIO(_VERSION.pack(0))
     buffer.seek(_VERSION.size)
     entity_writer(DefaultPrincipalData)(
-        buffer, DefaultPrincipalData(type_=kind, name=name, token_authenticated=False)
+        buffer, DefaultPrincipalData(type_=kind, name=name, token_authenticated=is_by_token)
     )
     return buffer.getvalue()
 
 
-def unpack_principal(data: bytes) -> str:
-    """Raises ValueError for one of another kind."""
+def unpack_principal(data: bytes) -> tuple[str, bool]:
+    """With whether it came with a delegation token. Raises ValueError for one of another kind."""
     if len(data) < _VERSION.size or _VERSION.unpack_from(data)[0] != 0:
         raise ValueError("the principal is written in a way that is not known here")
     found, _ = entity_reader(DefaultPrincipalData)(data, _VERSION.size)
-    return f"{found.type_}:{found.name}"
+    return f"{found.type_}:{found.name}", found.token_authenticated
 
 
 def pack_host(host: str) -> bytes:

@@ -362,3 +362,43 @@ class NotLeaderOrFollower(KafkaError):
 
 class NetworkException(KafkaError):
     code = ErrorCode.network_exception
+
+
+class UnsupportedSaslMechanism(KafkaError):
+    code = ErrorCode.unsupported_sasl_mechanism
+
+
+class UnacceptableCredential(KafkaError):
+    code = ErrorCode.unacceptable_credential
+
+
+class ResourceNotFound(KafkaError):
+    code = ErrorCode.resource_not_found
+
+
+class DuplicateResource(KafkaError):
+    code = ErrorCode.duplicate_resource
+
+
+class InvalidPrincipalType(KafkaError):
+    code = ErrorCode.invalid_principal_type
+
+
+class DelegationTokenAuthDisabled(KafkaError):
+    code = ErrorCode.delegation_token_auth_disabled
+
+
+class DelegationTokenNotFound(KafkaError):
+    code = ErrorCode.delegation_token_not_found
+
+
+class DelegationTokenOwnerMismatch(KafkaError):
+    code = ErrorCode.delegation_token_owner_mismatch
+
+
+class DelegationTokenRequestNotAllowed(KafkaError):
+    code = ErrorCode.delegation_token_request_not_allowed
+
+
+class DelegationTokenExpired(KafkaError):
+    code = ErrorCode.delegation_token_expired

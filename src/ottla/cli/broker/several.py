@@ -8,8 +8,9 @@ import random
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from typing import NamedTuple
 
 from ottla import __version__
 from ottla.cli.broker import pid_file
@@ -54,8 +55,9 @@ def serve_several(
             given = given_properties(properties_file, settings)
             nodes = _nodes(brokers, _PORT if port is None else port, directory)
             rack = rack or socket.gethostname()
-            for node in nodes:
-                BrokerConfig.from_properties(local_properties(node, nodes, rack, given))
+            configs = [
+                BrokerConfig.from_properties(local_properties(node, nodes, rack, given)) for node in nodes
+            ]
             make_dir(disk, directory)
             stack.callback(disk.lock(f"{directory}/{LOCK_FILE}").release)
             cluster_id = lay_out(disk, random.SystemRandom(), directory, nodes, rack, given)
@@ -67,7 +69,8 @@ def serve_several(
             return _fail(f"{error.filename}: {error.strerror}")
         pid_file.write(directory)
         stack.callback(pid_file.remove, directory)
-        status = asyncio.run(_serve(nodes, directory, cluster_id, log_level, began))
+        announcement = _Announcement(nodes, directory, cluster_id, configs[0].to_brokers, began)
+        status = asyncio.run(_serve(announcement, log_level))
     ignore_from_now_on()
     return status
 
@@ -82,15 +85,22 @@ def _nodes(brokers: int, port: int, directory: str) -> list[LocalNode]:
     return local_nodes(directory, range(port, port + brokers), range(port + brokers, last + 1))
 
 
-async def _serve(
-    nodes: Sequence[LocalNode], directory: str, cluster_id: str, log_level: str, began: float
-) -> int:
+class _Announcement(NamedTuple):
+    nodes: Sequence[LocalNode]
+    directory: str
+    cluster_id: str
+    to_brokers: Mapping[str, str]
+    began: float
+
+
+async def _serve(announcement: _Announcement, log_level: str) -> int:
+    nodes = announcement.nodes
     argv = [sys.executable, "-m", "ottla.cli.main", "start", "--log-level", log_level]
     supervisor = Supervisor([Command(node.id, [*argv, node.properties_file]) for node in nodes], _say)
     loop = asyncio.get_running_loop()
     for number in stop_signals():
         loop.add_signal_handler(number, supervisor.stop)
-    announcing = asyncio.ensure_future(_announce(supervisor, nodes, directory, cluster_id, began))
+    announcing = asyncio.ensure_future(_announce(supervisor, announcement))
     try:
         await supervisor.run()
     except FailedToStart as error:
@@ -101,9 +111,8 @@ async def _serve(
     return 0
 
 
-async def _announce(
-    supervisor: Supervisor, nodes: Sequence[LocalNode], directory: str, cluster_id: str, began: float
-) -> None:
+async def _announce(supervisor: Supervisor, announcement: _Announcement) -> None:
+    nodes, directory, cluster_id, to_brokers, began = announcement
     await supervisor.wait_ready()
     addresses = ",".join(node.address for node in nodes)
     seconds = time.monotonic() - began
@@ -113,7 +122,7 @@ async def _announce(
         f"Data: {directory}, each broker's settings in broker-*/server.properties",
     ]
     try:
-        async with ClusterClient(AsyncioNetwork(), addresses) as cluster:
+        async with ClusterClient(AsyncioNetwork(), addresses, to_brokers) as cluster:
             controller = await quorum_leader(cluster)
             led: dict[int, list[str]] = {node.id: [] for node in nodes}
             for topic in (await list_topics(cluster)).values():

@@ -39,8 +39,10 @@ PURPOSES: dict[str, dict[str, str]] = {
         "run": "run streams applications on Spark",
         "streams-application-reset": "let a streams application start anew",
     },
-    "Say who may do what": {
+    "Keep strangers out": {
         "acls": "see and change access rules",
+        "certs": "make certificates for development, and settings to go with them",
+        "delegation-tokens": "create, renew, expire and list delegation tokens",
     },
     "Inspect a cluster": {
         "cluster": "show the cluster's id and its endpoints",
@@ -71,7 +73,7 @@ PURPOSES: dict[str, dict[str, str]] = {
 }
 
 # These have no Kafka-named executable: they are Ottla's own.
-OWN = {"start", "stop", "run", "completion"}
+OWN = {"start", "stop", "run", "certs", "completion"}
 # Not declared as a Tool: their own modules parse for them.
 OUTSIDE = {"start", "stop"}
 

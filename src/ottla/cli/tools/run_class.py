@@ -19,6 +19,7 @@ _TOOLS = {
     "ConsoleProducer": "console-producer",
     "ConsumerGroupCommand": "consumer-groups",
     "ConsumerPerformance": "consumer-perf-test",
+    "DelegationTokenCommand": "delegation-tokens",
     "DeleteRecordsCommand": "delete-records",
     "DumpLogSegments": "dump-log",
     "EndToEndLatency": "e2e-latency",

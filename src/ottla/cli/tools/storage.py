@@ -62,8 +62,11 @@ def _directories(config: BrokerConfig) -> list[str]:
 
 def _format(given: argparse.Namespace) -> int:
     import random
+    import secrets
     import time
 
+    from ottla.cli.files.scram_arguments import scram_record
+    from ottla.metadata.bootstrap import write_bootstrap
     from ottla.metadata.features import FEATURES, KRAFT_VERSION
     from ottla.metadata.meta_properties import MetaPropertiesError, examine
     from ottla.metadata.uuids import parse_uuid
@@ -75,8 +78,7 @@ def _format(given: argparse.Namespace) -> int:
         parse_uuid(given.cluster_id)
     except ValueError as error:
         raise ToolError(f"--cluster-id: {error}; draw one with kafka-storage random-uuid") from None
-    if given.add_scram:
-        raise ToolError("--add-scram is not part of this version")
+    credentials = [scram_record(argument, secrets.token_bytes) for argument in given.add_scram]
     level = next(feature.level_new for feature in FEATURES if feature.name == METADATA_VERSION)
     asked = level_of(given.release_version) if given.release_version else level
     features = {name: value for name, _, value in (text.partition("=") for text in given.feature)}
@@ -103,6 +105,8 @@ def _format(given: argparse.Namespace) -> int:
             # First: a directory with its properties is taken for formatted as a whole.
             now_ms = time.time_ns() // 1_000_000
             write_bootstrap_snapshot(disk, metadata_dir, quorum.kraft_version, quorum.voters, now_ms)
+            if credentials:
+                write_bootstrap(disk, metadata_dir, credentials, now_ms)
         examined.write_new(disk)
     except MetaPropertiesError as error:
         raise ToolError(str(error)) from None
@@ -284,7 +288,13 @@ TOOL = Tool(
                 Option(
                     "feature", "the level of a feature to begin with", "NAME=LEVEL", repeats=True, short="-f"
                 ),
-                Option("add-scram", "a credential to begin with", "CREDENTIAL", repeats=True, short="-S"),
+                Option(
+                    "add-scram",
+                    "a credential to begin with, as SCRAM-SHA-512=[name=alice,password=…]",
+                    "CREDENTIAL",
+                    repeats=True,
+                    short="-S",
+                ),
             ),
         ),
         Command("info", "show what the data directories are", (_CONFIG,)),

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, cast
 
 from ottla.client.scram_keys import HASHES, ITERATIONS_MIN, ScramKeys, salted_password, scram_keys
 from ottla.metadata.carried import CarriedKey
+from ottla.metadata.delegation_tokens import token_hmac
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import RecordType
 from ottla.runtime import Runtime
 from ottla.security.sasl.scram import ScramCredential, TokenCredential
-from ottla.security.tokens import token_hmac
 
 if TYPE_CHECKING:
     from ottla.metadata.foreign_records import DelegationTokenRecord, UserScramCredentialRecord
@@ -39,6 +39,8 @@ class MetadataScramUsers:
         self._token_secret = token_secret
         # Nobody who has not logged in is told the cluster's id, so nobody can tell which salts are made up.
         self._salt_key = hashlib.sha256(b"made-up salt " + cluster_id.encode()).digest()
+        self._salt_bytes = SALT_BYTES
+        """Of the last that was a real one: those that are made up must not stand out."""
         self._of_tokens: dict[tuple[str, str], ScramCredential] = {}
 
     def credential(self, mechanism: str, name: str) -> ScramCredential | None:
@@ -46,6 +48,7 @@ class MetadataScramUsers:
         record = cast("UserScramCredentialRecord | None", self._image().carried.get(key))
         if record is None:
             return None
+        self._salt_bytes = len(record.salt)
         return ScramCredential(
             record.salt, ScramKeys(record.stored_key, record.server_key), record.iterations
         )
@@ -67,7 +70,7 @@ class MetadataScramUsers:
         return TokenCredential(credential, record.owner, record.expiration_timestamp)
 
     def made_up_salt(self, mechanism: str, name: str) -> bytes:
-        return hmac.digest(self._salt_key, f"{mechanism} {name}".encode(), "sha256")[:SALT_BYTES]
+        return hmac.digest(self._salt_key, f"{mechanism} {name}".encode(), "sha512")[: self._salt_bytes]
 
 
 def _derived(hash_name: str, token: bytes, salt: bytes) -> ScramCredential:
