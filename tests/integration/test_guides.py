@@ -126,3 +126,48 @@ def test_the_exactly_once_guide_does_what_it_says(tmp_path: Path) -> None:
             for process in (worker, reader):
                 process.kill()
                 process.communicate()
+
+
+def test_the_security_guide_does_what_it_says(tmp_path: Path) -> None:
+    guide = (GUIDES / "security.md").read_text()
+    commands = re.findall(r"^```sh\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)[0]
+    tools = ("ottla", "kafka-configs", "kafka-topics", "kafka-console-producer", "kafka-console-consumer")
+    for tool in tools:
+        named = tool.removeprefix("ottla")
+        (tmp_path / tool).write_text(f'#!/bin/sh\nexec {sys.executable} -m ottla.cli.main {named} "$@"\n')
+        (tmp_path / tool).chmod(0o755)
+    # Any free ports, and the reader waits until the brokers say that they are ready.
+    script = commands.replace("ottla start", "ottla start --port 0").replace("localhost:9092", "$server")
+    waiting = (
+        "> ready &\nwhile ! grep -q ^Ready: ready; do kill -0 $!; sleep 0.1; done\n"
+        "server=$(sed -n 's/^Ready: \\([^,]*\\),.*/\\1/p' ready)"
+    )
+    script = re.sub(r"&$", lambda _: waiting, script, flags=re.MULTILINE)
+    script += (
+        "kafka-console-consumer --bootstrap-server $server --command-config closed/client.properties "
+        "--topic orders --from-beginning --max-messages 1\n"
+    )
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    def shell(text: str, out: str) -> int:
+        # Not pipes: the brokers that it leaves behind would hold them open.
+        with open(tmp_path / out, "w") as output:
+            return subprocess.run(
+                ["sh", "-e", "-c", text],
+                check=False,
+                cwd=tmp_path,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT if out == "stopped" else None,
+                timeout=100,
+            ).returncode
+
+    try:
+        assert shell(script, "said") == 0
+        assert (tmp_path / "said").read_text().splitlines()[-3:] == [
+            "Completed updating config for user alice.",
+            "Created topic orders.",
+            "hidden",
+        ]
+    finally:
+        shell("ottla stop --data-dir closed/data", "stopped")
