@@ -1,0 +1,70 @@
+"""Peers that begin to come in and do not go on: bounded in number, in time and in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable
+
+import pytest
+from closed_broker import PLAIN_USERS, Files
+from confluent_kafka.admin import AdminClient
+
+from ottla.testing.in_process import InProcessBroker
+
+LOCAL = "127.0.0.1"
+
+
+def is_cut_off(connection: socket.socket) -> bool:
+    with contextlib.suppress(ConnectionResetError):
+        return connection.recv(1) == b""
+    return True
+
+
+@pytest.mark.parametrize("listener", ["SSL", "SASL_PLAINTEXT"])
+def test_who_takes_too_long_is_cut_off(files: Files, listener: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.server.tls_door.ListenerDoor.handshake_seconds_max", 0.3)
+    monkeypatch.setattr("ottla.server.guard.AUTHENTICATION_SECONDS_MAX", 0.3)
+    settings = {
+        "listeners": f"{listener}://{LOCAL}:0",
+        "ssl.keystore.location": files.server,
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": PLAIN_USERS,
+    }
+    with InProcessBroker(settings) as broker:
+        with socket.create_connection((LOCAL, broker.port), timeout=10) as idle:
+            assert is_cut_off(idle)
+        # Half of something is no better than nothing.
+        with socket.create_connection((LOCAL, broker.port), timeout=10) as slow:
+            slow.sendall(b"\x16\x03\x01\x02\x00\x01")
+            assert is_cut_off(slow)
+
+
+def test_handshakes_left_alone_keep_nobody_else_out(files: Files) -> None:
+    settings = {
+        "listeners": f"SSL://{LOCAL}:0",
+        "ssl.keystore.location": files.server,
+        "listener.name.ssl.max.connections": "300",
+    }
+    with InProcessBroker(settings) as broker, contextlib.ExitStack() as stack:
+        for _ in range(250):
+            stranger = stack.enter_context(socket.create_connection((LOCAL, broker.port), timeout=10))
+            stranger.sendall(b"\x16\x03\x01\x02\x00\x01")
+        settings_of_client = {"security.protocol": "ssl", "ssl.ca.location": files.authority}
+        admin = AdminClient({"bootstrap.servers": f"{LOCAL}:{broker.port}", **settings_of_client})
+        began = time.monotonic()
+        assert admin.list_topics(timeout=10).brokers
+        assert time.monotonic() - began < 10
+
+
+def test_a_broker_that_stops_does_not_wait_for_strangers(files: Files) -> None:
+    settings = {"listeners": f"SSL://{LOCAL}:0", "ssl.keystore.location": files.server}
+    broker = InProcessBroker(settings).start()
+    stop: Callable[[], None] = broker.close
+    with socket.create_connection((LOCAL, broker.port), timeout=10) as stranger:
+        stranger.sendall(b"\x16\x03\x01\x02\x00\x01")
+        began = time.monotonic()
+        stop()
+        assert time.monotonic() - began < 5
+        assert is_cut_off(stranger)
