@@ -22,8 +22,6 @@ _OWN = (
     "controller.listener.names",
     "controller.quorum.bootstrap.servers",
     "controller.quorum.voters",
-    "inter.broker.listener.name",
-    "listener.security.protocol.map",
     "listeners",
     "log.dir",
     "log.dirs",
@@ -31,6 +29,7 @@ _OWN = (
     "node.id",
     "process.roles",
 )
+_OWN_IF_RELAYED = ("inter.broker.listener.name", "listener.security.protocol.map")
 
 
 class Relayed(NamedTuple):
@@ -79,7 +78,7 @@ def local_properties(
     node: LocalNode, nodes: Sequence[LocalNode], rack: str, given: Mapping[str, str]
 ) -> dict[str, str]:
     """The settings of one of the nodes. `given` are the user's own and win over what suits so many nodes."""
-    for name in _OWN:
+    for name in _OWN if node.relayed is None else (*_OWN, *_OWN_IF_RELAYED):
         if name in given:
             remedy = "use --rack" if name == "broker.rack" else "remove it"
             raise ConfigError(f"{name}={given[name]}: of several brokers each is given its own; {remedy}")

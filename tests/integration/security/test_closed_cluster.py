@@ -40,7 +40,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cluster(made: Path) -> Iterator[BrokerCluster]:
     settings: dict[str, Any] = dict(parse_properties((made / "server.properties").read_text()))
     settings["delegation.token.secret.key"] = "known to all brokers"
-    with BrokerCluster(settings) as started:
+    with BrokerCluster(settings, relayed=False) as started:
         yield started
 
 
