@@ -302,6 +302,8 @@ RULES: dict[int, Rule] = {
                 _topics(Operation.DESCRIBE, "each topic, where all are asked for", _LEFT_OUT),
             ),
         ),
+        Rule(ApiKey.ADD_RAFT_VOTER, (_cluster(Operation.ALTER),)),
+        Rule(ApiKey.REMOVE_RAFT_VOTER, (_cluster(Operation.ALTER),)),
     )
 }
 
@@ -320,6 +322,7 @@ CONTROLLER_RULES: dict[int, Rule] = {
         Rule(ApiKey.BEGIN_QUORUM_EPOCH, (_cluster(Operation.CLUSTER_ACTION),)),
         Rule(ApiKey.END_QUORUM_EPOCH, (_cluster(Operation.CLUSTER_ACTION),)),
         Rule(ApiKey.FETCH_SNAPSHOT, (_cluster(Operation.CLUSTER_ACTION),)),
+        Rule(ApiKey.UPDATE_RAFT_VOTER, (_cluster(Operation.CLUSTER_ACTION),)),
     )
 }
 """On the listeners of controllers, what is not also asked of brokers."""

@@ -93,6 +93,8 @@ class QuorumNode:
             metadata=self.metadata,
             cluster_id="cluster",
             forwarding=None,
+            authorizer=None,
+            quotas=None,
             telemetry=SimpleNamespace(forget=lambda _: None),
         )
         server = Server(
