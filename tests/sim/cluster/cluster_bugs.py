@@ -148,13 +148,13 @@ def shows_consumers_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
     """They are shown all that the leader has, and may never see it again."""
     read = _Attempt._read
 
-    def read_everything(self: _Attempt, entry: Any, room: int, *, min_one: bool) -> Any:
+    def read_everything(self: _Attempt, entry: Any, room: int, min_one: bool) -> Any:
         partition = entry.partition
         if partition is None or self._set.replica_id >= 0 or self._request.read_committed:
-            return read(self, entry, room, min_one=min_one)
+            return read(self, entry, room, min_one)
         known, partition.high_watermark = partition.high_watermark, partition.log.next_offset
         try:
-            return read(self, entry, room, min_one=min_one)
+            return read(self, entry, room, min_one)
         finally:
             partition.high_watermark = known
 

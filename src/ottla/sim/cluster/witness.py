@@ -6,12 +6,15 @@ It stands between the product's methods and their callers for as long as a run l
 from __future__ import annotations
 
 import contextlib
+import logging
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from ottla.controller.controller import LocalController
 from ottla.coordinator.host.hosted import HostedShard
+from ottla.coordinator.host.hosted import log as coordinator_log
 from ottla.log.manager import LogManager
 from ottla.metadata.change import MetadataChange
 from ottla.metadata.image import MetadataImage
@@ -20,6 +23,7 @@ from ottla.replication.in_sync import InSync
 from ottla.replication.leadership import IsrState
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.partition import Partition
+from ottla.server.connection import log as connection_log
 from ottla.sim.chaos.session import NAMES
 from ottla.sim.checkers import InvariantViolation
 from ottla.sim.cluster.forbidden import HighWatermarkGoingBack, TwoLeadersInAnEpoch
@@ -64,6 +68,9 @@ class Witness:
         self._before(Partition, "truncated", self._truncated)
         self._before(LocalController, "on_leadership", self._controls)
         self._before(ReplicaManager, "apply", self._applied)
+        for log in (connection_log, coordinator_log):
+            self._hear(log, "exception", self._went_wrong)
+            self._hear(log, "error", self._may_have_gone_wrong)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -88,7 +95,16 @@ class Witness:
 
         self._put(owner, name, original, watched)
 
-    def _put(self, owner: type, name: str, original: Any, watched: Any) -> None:
+    def _hear(self, log: logging.Logger, name: str, look: Callable[..., None]) -> None:
+        original = getattr(log, name)
+
+        def heard(*args: Any, **kwargs: Any) -> None:
+            look(*args, **kwargs)
+            original(*args, **kwargs)
+
+        self._put(log, name, original, heard)
+
+    def _put(self, owner: object, name: str, original: Any, watched: Any) -> None:
         setattr(owner, name, watched)
         self._stack.callback(setattr, owner, name, original)
 
@@ -101,6 +117,19 @@ class Witness:
             self._failed(violation)
 
     # What is seen.
+
+    def _may_have_gone_wrong(
+        self, text: str, *details: object, exc_info: BaseException | None = None
+    ) -> None:
+        if exc_info is not None:
+            self._went_wrong(text, *details, error=exc_info)
+
+    def _went_wrong(self, text: str, *details: object, error: BaseException | None = None) -> None:
+        """An error that nobody expected ended a request, or a command, and not the node."""
+        error = error or sys.exc_info()[1]
+        violation = InvariantViolation("NodeThatFails", f"{host_here()}: {text % details}: {error!r}")
+        violation.__cause__ = error
+        self._failed(violation)
 
     def _advanced(self, partition: Partition) -> None:
         replica = (partition.topic_id, partition.topic_partition.partition)
