@@ -118,10 +118,9 @@ class Witness:
 
     # What is seen.
 
-    def _may_have_gone_wrong(
-        self, text: str, *details: object, exc_info: BaseException | None = None
-    ) -> None:
-        if exc_info is not None:
+    def _may_have_gone_wrong(self, text: str, *details: object, exc_info: object = None) -> None:
+        # What `exception` says comes by here again, with another.
+        if isinstance(exc_info, BaseException):
             self._went_wrong(text, *details, error=exc_info)
 
     def _went_wrong(self, text: str, *details: object, error: BaseException | None = None) -> None:
