@@ -15,6 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.testing import BrokerCluster
 
 DELAY_S = 0.5
+TRIES = 10
+"""On a busy machine something may take as long for another reason."""
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +85,9 @@ def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
         pass
 
 
-def write(cluster: BrokerCluster, value: bytes) -> float:
+def write(servers: str, value: bytes) -> float:
     """Seconds until all in sync have it."""
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "log_level": 0})
+    producer = Producer({"bootstrap.servers": servers, "acks": "all", "log_level": 0})
     producer.produce("orders", b"before")
     assert producer.flush(60) == 0
     errors: list[object] = []
@@ -100,7 +102,8 @@ def test_a_broker_is_cut_off_and_slowed_down(ottla_cluster: BrokerCluster) -> No
     admin = AdminClient({"bootstrap.servers": ottla_cluster.bootstrap_servers})
     admin.create_topics([NewTopic("orders", 1, 3)])["orders"].result(30)
     ottla_cluster.wait_in_sync("orders", 3)
-    assert write(ottla_cluster, b"espresso") < DELAY_S
+    servers = ottla_cluster.bootstrap_servers
+    assert any(write(servers, b"espresso") < DELAY_S for _ in range(TRIES))
 
     lost = ottla_cluster.leader("orders")
     lost.isolate()
@@ -108,7 +111,8 @@ def test_a_broker_is_cut_off_and_slowed_down(ottla_cluster: BrokerCluster) -> No
     ottla_cluster.wait_in_sync("orders", 2)
     assert ottla_cluster.leader("orders") is not lost
     assert ottla_cluster.controller() is not lost
-    write(ottla_cluster, b"ristretto")
+    # The one that is cut off would still say that it leads.
+    write(ottla_cluster.leader("orders").bootstrap_servers, b"ristretto")
     assert brokers_seen(lost.bootstrap_servers), "clients still reach it"
     assert lost.id not in ottla_cluster.in_sync("orders")
 
@@ -117,9 +121,9 @@ def test_a_broker_is_cut_off_and_slowed_down(ottla_cluster: BrokerCluster) -> No
     leaders = (ottla_cluster.leader("orders"), ottla_cluster.controller())
     follower = next(broker for broker in ottla_cluster.brokers.values() if broker not in leaders)
     follower.slow(DELAY_S / 2)
-    assert write(ottla_cluster, b"lungo") >= DELAY_S
+    assert write(servers, b"lungo") >= DELAY_S
     follower.reconnect()
-    assert write(ottla_cluster, b"espresso") < DELAY_S
+    assert any(write(servers, b"espresso") < DELAY_S for _ in range(TRIES))
     # Whoever is killed is missed as if nothing were in between.
     follower.kill9()
     ottla_cluster.wait_in_sync("orders", 2)
