@@ -244,6 +244,10 @@ class ProducerStates:
             self._check_epoch(producer_id, epoch, producer.epoch)
         if self.has_open_transaction(producer_id, epoch):
             return None
+        if producer is not None and producer.epoch == epoch and _is_before(sequence, producer.next_sequence):
+            # It is in the log already, through another leader perhaps while this request was on its way: what
+            # comes next must not wait for it.
+            return None
         verification = self.verifying.get(producer_id)
         if verification is None:
             verification = Verification(now_ms, sequence, epoch, implicit_add=implicit_add)
@@ -318,6 +322,11 @@ class ProducerStates:
         for producer_id, verification in list(self.verifying.items()):
             if verification.asked_ms <= idle_since_ms:
                 del self.verifying[producer_id]
+
+
+def _is_before(sequence: int, other: int) -> bool:
+    """By less than half of all numbers, which begin anew after the largest."""
+    return 0 < (other - sequence) & SEQUENCE_MASK <= SEQUENCE_MASK >> 1
 
 
 def last_sequence(base_sequence: int, delta: int) -> int:

@@ -110,6 +110,9 @@ class TransactionalWrite:
             return []
         now_ms = self._clock.now_ms()
         for partition, sequence in self._sequences.items():
+            if partition.role is not Role.LEADER:
+                # No more, after waiting for a turn: refused by the append itself.
+                continue
             try:
                 verification = partition.log.producers.begin_verification(
                     self.producer_id, sequence, self._epoch, now_ms, implicit_add=self._adds

@@ -460,6 +460,22 @@ def test_later_records_do_not_pass_those_that_wait_for_the_coordinator() -> None
     assert states.verifying[7].lowest_sequence == 0
 
 
+def test_a_request_that_comes_again_too_late_does_not_hold_back_the_next() -> None:
+    kit = LogKit()
+    log = kit.open()
+    transact(log, 7, committed=True, batches=2)
+    # Sent when another led: what it brings is in the log since, and its transaction over.
+    assert log.producers.begin_verification(7, 0, 0, NOW_MS, implicit_add=False) is None
+    assert not log.producers.verifying
+    assert send(log, 2, transactional=True).base_offset == 3
+    # Numbers begin anew after the largest.
+    last = 2**31 - 1
+    log.producers.active[7].next_sequence = 0
+    end(log)
+    assert log.producers.begin_verification(7, last, 0, NOW_MS, implicit_add=False) is None
+    assert log.producers.begin_verification(7, 0, 0, NOW_MS, implicit_add=False) is not None
+
+
 def test_transactions_with_epochs_of_their_own_begin_at_zero() -> None:
     log = LogKit().open()
     asked = log.producers.begin_verification(7, 4, 0, NOW_MS, implicit_add=True)
