@@ -49,7 +49,12 @@ class RoutedClient(Client):
 
     async def send(self, request: Any, *, answered: bool = True) -> Any:
         try:
-            address = await self._address_for(request) or self._random.choice(self._brokers)
+            address = await self._address_for(request)
+            if address is None:
+                if request.__api_key__ == ApiKey.FETCH:
+                    # Anybody else may be a follower that is behind, and say that nothing is there.
+                    raise ConnectionError("nobody is known to lead the partition")
+                address = self._random.choice(self._brokers)
             answer = await self._peer(address).send(self._in_epoch(request), answered=answered)
         except OSError:
             self._forget()
