@@ -7,6 +7,7 @@ active controller answers the first; any broker tells of the second what may be 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
 from kio.schema.alter_user_scram_credentials.v0.request import (
@@ -29,6 +30,7 @@ from ottla.client.scram_keys import HASHES, scram_keys
 from ottla.controller.scram_credentials import MECHANISMS, ScramDeletion, ScramOutcome, ScramUpsertion
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.outcome import error_code, error_message
+from ottla.handlers.refusal import answer_with
 from ottla.handlers.registry import handles
 from ottla.metadata.records import RecordType
 from ottla.wire.api import ApiKey
@@ -38,17 +40,7 @@ if TYPE_CHECKING:
     from ottla.metadata.foreign_records import UserScramCredentialRecord
 
 
-@handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
-async def alter_user_scram_credentials(
-    broker: Broker, context: RequestContext, request: AlterUserScramCredentialsRequest
-) -> AlterUserScramCredentialsResponse:
-    deletions = [ScramDeletion(each.name, each.mechanism) for each in request.deletions]
-    upsertions = [_upsertion(each) for each in request.upsertions]
-    try:
-        outcomes = await broker.controller.alter_scram_credentials(deletions, upsertions)
-    except KafkaError as error:
-        users = dict.fromkeys([*(each.user for each in deletions), *(each.user for each in upsertions)])
-        outcomes = [ScramOutcome(user, error) for user in users]
+def _altered(context: RequestContext, outcomes: Iterable[ScramOutcome]) -> AlterUserScramCredentialsResponse:
     return AlterUserScramCredentialsResponse(
         throttle_time=context.session.throttle_time,
         results=tuple(
@@ -62,13 +54,33 @@ async def alter_user_scram_credentials(
     )
 
 
+def _refuse_all(
+    context: RequestContext, request: AlterUserScramCredentialsRequest, error: KafkaError
+) -> AlterUserScramCredentialsResponse:
+    users = dict.fromkeys(
+        [*(each.name for each in request.deletions), *(each.name for each in request.upsertions)]
+    )
+    return _altered(context, (ScramOutcome(user, error) for user in users))
+
+
+@handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, _refuse_all)
+async def alter_user_scram_credentials(
+    broker: Broker, context: RequestContext, request: AlterUserScramCredentialsRequest
+) -> AlterUserScramCredentialsResponse:
+    deletions = [ScramDeletion(each.name, each.mechanism) for each in request.deletions]
+    upsertions = [_upsertion(each) for each in request.upsertions]
+    return _altered(context, await broker.controller.alter_scram_credentials(deletions, upsertions))
+
+
 def _upsertion(each: ScramCredentialUpsertion) -> ScramUpsertion:
     name = MECHANISMS.get(each.mechanism)
     keys = None if name is None else scram_keys(HASHES[name], each.salted_password)
     return ScramUpsertion(each.name, each.mechanism, each.iterations, each.salt, keys)
 
 
-@handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
+@handles(
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, answer_with(DescribeUserScramCredentialsResponse, results=())
+)
 def describe_user_scram_credentials(
     broker: Broker, context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
