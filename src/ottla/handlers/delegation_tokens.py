@@ -28,11 +28,13 @@ from kio.schema.renew_delegation_token.v2.response import RenewDelegationTokenRe
 from kio.static.primitive import TZAware, i64
 
 from ottla.controller.delegation_tokens import TokenSettings
+from ottla.handlers.authorized import may, require
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
 from ottla.handlers.session import ANONYMOUS, Session
 from ottla.metadata.delegation_tokens import delegation_tokens, token_hmac
 from ottla.metadata.foreign_records import DelegationTokenRecord
+from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import DelegationTokenRequestNotAllowed, ErrorCode, KafkaError
 
@@ -78,6 +80,8 @@ async def create_delegation_token(
     _check_may_ask(context.session)
     requester = context.session.principal
     owner = _owner(context.session, request)
+    if owner != requester:
+        require(context, Operation.CREATE_TOKENS, AclResource.USER, owner)
     made = await broker.controller.create_delegation_token(
         owner,
         requester,
@@ -147,13 +151,24 @@ def describe_delegation_token(
     owners = request.owners
     asked = None if owners is None else {f"{each.principal_type}:{each.principal_name}" for each in owners}
     tokens = [
-        token for token in delegation_tokens(broker.metadata.image) if asked is None or token.owner in asked
+        token
+        for token in delegation_tokens(broker.metadata.image)
+        if (asked is None or token.owner in asked) and _is_shown(context, token)
     ]
     tokens.sort(key=lambda token: token.token_id)
     return DescribeDelegationTokenResponse(
         error_code=ErrorCode.none,
         tokens=tuple(_described(token, secret) for token in tokens),
         throttle_time=context.session.throttle_time,
+    )
+
+
+def _is_shown(context: RequestContext, token: DelegationTokenRecord) -> bool:
+    """To those it is for; who describes a token gets it."""
+    return (
+        context.session.principal in (token.owner, token.requester, *token.renewers)
+        or may(context, Operation.DESCRIBE, AclResource.DELEGATION_TOKEN, token.token_id, quietly=True)
+        or may(context, Operation.DESCRIBE_TOKENS, AclResource.USER, token.owner, quietly=True)
     )
 
 

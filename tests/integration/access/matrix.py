@@ -549,6 +549,36 @@ CASES = (
         ((cluster(_O.ALTER_CONFIGS),),),
     ),
     Case(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        0,
+        {"users": [{"name": "nobody"}]},
+        ((cluster(_O.DESCRIBE),),),
+    ),
+    Case(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        0,
+        {"deletions": [{"name": "nobody", "mechanism": 1}], "upsertions": []},
+        ((cluster(_O.ALTER),),),
+    ),
+    Case(
+        ApiKey.ADD_RAFT_VOTER,
+        0,
+        {
+            "cluster_id": "another",
+            "timeout": 5000,
+            "voter_id": 5,
+            "voter_directory_id": UUID(int=5),
+            "listeners": [],
+        },
+        ((cluster(_O.ALTER),),),
+    ),
+    Case(
+        ApiKey.REMOVE_RAFT_VOTER,
+        0,
+        {"cluster_id": "another", "voter_id": 5, "voter_directory_id": UUID(int=5)},
+        ((cluster(_O.ALTER),),),
+    ),
+    Case(
         ApiKey.DESCRIBE_QUORUM,
         2,
         {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]},
