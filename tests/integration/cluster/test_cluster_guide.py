@@ -196,6 +196,7 @@ def test_the_cluster_guide_does_what_it_says(site: Site) -> None:
         "Formatting",
         "With systemd",
         "Upgrading, machine by machine",
+        "Coming from Apache Kafka, machine by machine",
         "Replacing a dead machine",
         "Adding a broker",
         "Removing a broker",

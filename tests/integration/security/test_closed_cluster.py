@@ -19,7 +19,8 @@ from ottla.config import parse_properties
 from ottla.testing.cluster import BrokerCluster
 from ottla.testing.process import BrokerProcess
 
-pytestmark = pytest.mark.timeout(180)
+# One cluster for all, in the order they stand in.
+pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("closed-cluster")]
 
 
 def ottla(*arguments: str) -> subprocess.CompletedProcess[str]:
