@@ -188,7 +188,7 @@ class SimLoop(asyncio.BaseEventLoop):
         context: Context | None = None,
     ) -> asyncio.Task[T]:
         self._refuse_if_closed()
-        assert isinstance(coro, Coroutine)
+        assert asyncio.iscoroutine(coro)
         return SimTask(coro, loop=self, name=None if name is None else str(name), context=context)
 
     def resume(self, process: Process) -> None:

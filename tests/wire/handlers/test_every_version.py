@@ -40,6 +40,7 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "int16": st.sampled_from([-1, 0, 1, 3, 2**15 - 1]),
     "int32": st.sampled_from([-2, -1, 0, 1, 2, 2**31 - 1]),
     "int64": st.sampled_from([-6, -5, -4, -3, -2, -1, 0, 1, 2**62]),
+    "float64": st.sampled_from([0.0, 0.5, -1.0, 1e300]),
     "bool": st.booleans(),
     "string": NAMES,
     "bytes": st.binary(max_size=20),
