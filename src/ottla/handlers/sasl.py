@@ -28,11 +28,14 @@ log = logging.getLogger(__name__)
 
 
 @handles(ApiKey.SASL_HANDSHAKE)
-def sasl_handshake(
+async def sasl_handshake(
     broker: Broker, context: RequestContext, request: SaslHandshakeRequest
 ) -> SaslHandshakeResponse:
     authentication = context.session.authentication
     if authentication is None:
+        return SaslHandshakeResponse(error_code=ErrorCode.illegal_sasl_state, mechanisms=())
+    if authentication.give_up():
+        await authentication.delay_refusal()
         return SaslHandshakeResponse(error_code=ErrorCode.illegal_sasl_state, mechanisms=())
     is_taken = authentication.begin(request.mechanism, takes_raw_tokens=context.version == 0)
     return SaslHandshakeResponse(

@@ -6,12 +6,17 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from closed_broker import PLAIN_USERS, Files
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
+from raw_client import RawConnection
 
 from ottla.testing.in_process import InProcessBroker
+from ottla.wire.api import ApiKey
+from ottla.wire.errors import ErrorCode
 
 LOCAL = "127.0.0.1"
 
@@ -68,3 +73,34 @@ def test_a_broker_that_stops_does_not_wait_for_strangers(files: Files) -> None:
         stop()
         assert time.monotonic() - began < 5
         assert is_cut_off(stranger)
+
+
+def test_who_begins_a_login_anew_is_refused_and_cut_off() -> None:
+    settings = {
+        "listeners": f"SASL_PLAINTEXT://{LOCAL}:0",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": PLAIN_USERS,
+    }
+    named = SaslHandshakeRequest(mechanism="SCRAM-SHA-512")
+    with InProcessBroker(settings) as broker, RawConnection(f"{LOCAL}:{broker.port}") as guesser:
+        assert guesser.call(ApiKey.SASL_HANDSHAKE, 1, named).error_code is ErrorCode.none
+        assert guesser.call(ApiKey.SASL_HANDSHAKE, 1, named).error_code is ErrorCode.illegal_sasl_state
+        assert guesser.was_closed()
+
+
+def test_a_setting_altered_for_the_worse_keeps_no_broker_from_starting(tmp_path: Path) -> None:
+    setting = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+    settings = {
+        "listeners": f"PLAINTEXT://{LOCAL}:0,SASL_PLAINTEXT://{LOCAL}:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        setting: PLAIN_USERS,
+    }
+    with InProcessBroker(settings, data_dir=str(tmp_path)) as broker:
+        admin = AdminClient({"bootstrap.servers": f"{LOCAL}:{broker.port}"})
+        resource = ConfigResource(ResourceType.BROKER, "1")
+        resource.add_incremental_config(
+            ConfigEntry(setting, "nobody", incremental_operation=AlterConfigOpType.SET)
+        )
+        admin.incremental_alter_configs([resource])[resource].result(10)
+    with InProcessBroker(settings, data_dir=str(tmp_path)) as broker:
+        assert AdminClient({"bootstrap.servers": f"{LOCAL}:{broker.port}"}).list_topics(timeout=10).brokers

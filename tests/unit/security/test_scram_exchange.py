@@ -93,3 +93,14 @@ def test_all_others_are_told_the_same(name: str, password: str, change: tuple[by
         "Authentication failed during authentication due to invalid credentials with SASL mechanism "
         "SCRAM-SHA-256"
     )
+
+
+@pytest.mark.timeout(10)
+def test_a_message_that_can_be_read_in_many_ways_takes_no_time() -> None:
+    exchange = ScramExchange("SCRAM-SHA-512", Users(), lambda: "nonce")
+    with pytest.raises(LoginRefused):
+        asyncio.run(exchange.respond(b"n,,n=a,r=b" + b",x==" * 2000 + b",z"))
+    exchange = ScramExchange("SCRAM-SHA-512", Users(), lambda: "nonce")
+    asyncio.run(exchange.respond(b"n,,n=a,r=b"))
+    with pytest.raises(LoginRefused):
+        asyncio.run(exchange.respond(b"c=biws,r=bnonce" + b",x==" * 2000 + b",z"))

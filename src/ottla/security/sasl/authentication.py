@@ -65,6 +65,15 @@ class Authentication:
     def is_done(self) -> bool:
         return self._exchange is None and self._granted is not None
 
+    def give_up(self) -> bool:
+        """Whether a login was under way. To begin anew would be to guess without delay, and unheard of."""
+        if self._exchange is None:
+            return False
+        self._exchange = None
+        refusal = IllegalStep("SaslHandshake came in the middle of a login")
+        self._mechanisms.refused(self._entry.host, self._entry.address, self._mechanism, refusal)
+        return True
+
     def begin(self, mechanism: str, *, takes_raw_tokens: bool = False) -> bool:
         """Whether the mechanism is one of those that are taken."""
         exchange = self._mechanisms.exchange(mechanism)

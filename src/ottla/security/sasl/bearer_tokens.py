@@ -54,6 +54,10 @@ def bearer_tokens(runtime: Runtime, settings: ListenerSettings) -> SignedTokens 
     )
 
 
+_TIMES_MAX = 1e12
+"""In seconds; no token means such a time."""
+
+
 class SignedTokens:
     def __init__(self, runtime: Runtime, settings: ListenerSettings, url: str) -> None:
         self._runtime = runtime
@@ -154,7 +158,7 @@ class _Claims:
     @staticmethod
     def _time(claims: Mapping[str, Any], name: str) -> float:
         value = claims.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _TIMES_MAX:
             raise LoginRefused(_INVALID, f"its claim {name} is no time")
         return float(value)
 

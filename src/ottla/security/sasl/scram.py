@@ -18,8 +18,11 @@ from typing import NamedTuple, Protocol
 from ottla.client.scram_keys import HASHES, ITERATIONS_MIN, ScramKeys, attributes, xor
 from ottla.security.sasl.exchange import Granted, LoginRefused, refused
 
-_FIRST = re.compile(r"(?P<header>[ny],(?:a=(?P<authzid>[^,]*))?,)(?P<bare>n=(?P<name>[^,]*),r=(?P<nonce>[^,]+)(?P<rest>(?:,[^,]+=[^,]*)*))")  # fmt: skip  # noqa: E501
-_FINAL = re.compile(r"(?P<bare>c=(?P<binding>[^,]*),r=(?P<nonce>[^,]+)(?:,[^,]+=[^,]*)*),p=(?P<proof>[^,]+)")
+# Names have no `=` in them, or there would be more ways to read a message than time to try them.
+_FIRST = re.compile(r"(?P<header>[ny],(?:a=(?P<authzid>[^,]*))?,)(?P<bare>n=(?P<name>[^,]*),r=(?P<nonce>[^,]+)(?P<rest>(?:,[A-Za-z0-9]+=[^,]*)*))")  # fmt: skip  # noqa: E501
+_FINAL = re.compile(
+    r"(?P<bare>c=(?P<binding>[^,]*),r=(?P<nonce>[^,]+)(?:,[A-Za-z0-9]+=[^,]*)*),p=(?P<proof>[^,]+)"
+)
 
 
 class ScramCredential(NamedTuple):
