@@ -73,14 +73,27 @@ async def consumer_group_heartbeat(
             requires_member_id=context.version >= FIRST_WITH_OWN_MEMBER_ID,
         )
     )
+    assigned = None if reply.assignment is None else _shown(broker, context, reply.assignment)
     return ConsumerGroupHeartbeatResponse(
         throttle_time=context.session.throttle_time,
         error_code=ErrorCode.none,
         member_id=reply.member_id,
         member_epoch=i32(reply.member_epoch),
         heartbeat_interval=i32Timedelta.parse(datetime.timedelta(milliseconds=reply.heartbeat_interval_ms)),
-        assignment=None if reply.assignment is None else _assignment(reply.assignment),
+        assignment=None if assigned is None else _assignment(assigned),
     )
+
+
+def _shown(broker: Broker, context: RequestContext, partitions: Partitions) -> Partitions:
+    """An expression may match topics that the member is not to know of; it could not read them either."""
+    if context.session.authorizer is None:
+        return partitions
+    names = {topic_id: broker.metadata.image.topic_by_id(topic_id) for topic_id in partitions}
+    return {
+        topic_id: indexes
+        for topic_id, indexes in partitions.items()
+        if (topic := names[topic_id]) is not None and describable(context, (topic.name,))
+    }
 
 
 def _assignment(partitions: Partitions) -> Assignment:
