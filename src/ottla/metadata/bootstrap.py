@@ -17,7 +17,7 @@ def write_bootstrap(disk: Disk, directory: str, records: Sequence[MetadataRecord
     content = snapshot_content(
         [*new_cluster_records(), *records], epoch=0, last_timestamp_ms=now_ms, now_ms=now_ms
     )
-    disk.replace_file(f"{directory}/{FILE_NAME}", content)
+    disk.replace_file(f"{directory}/{FILE_NAME}", content, private=True)
 
 
 def read_bootstrap(disk: Disk, directory: str) -> list[MetadataRecord]:

@@ -41,7 +41,8 @@ def lay_out(
     cluster_id = next(iter(found.values()), None) or uuid_text(random_uuid(random))
     for node, text in texts.items():
         make_dir(disk, node.directory)
-        disk.replace_file(node.properties_file, text)
+        # There may be passwords among the settings.
+        disk.replace_file(node.properties_file, text, private=True)
         prepare(disk, random, [node.data_dir], node.id, cluster_id)
     return cluster_id
 

@@ -28,6 +28,9 @@ WARM_SECONDS = 0.02
 LOOK_AHEAD_BYTES = 4 * 1024 * 1024
 
 
+PRIVATE_MODE = 0o600
+
+
 class DiskLocked(OSError):
     """Another process holds the lock of this directory."""
 
@@ -72,11 +75,13 @@ class Lock(Protocol):
 
 
 class Disk(Protocol):
-    def open(self, path: str, *, create: bool = False) -> File: ...
+    def open(self, path: str, *, create: bool = False, private: bool = False) -> File:
+        """What is `private` is made for the eyes of this user alone."""
+        ...
 
     def read_file(self, path: str) -> bytes: ...
 
-    def replace_file(self, path: str, data: bytes, *, sync: bool = True) -> None:
+    def replace_file(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
         """Readers see the old contents or the new, never a mixture; with `sync`, even after a power cut."""
         ...
 
@@ -268,18 +273,20 @@ class PosixLock:
 
 
 class PosixDisk:
-    def open(self, path: str, *, create: bool = False) -> PosixFile:
+    def open(self, path: str, *, create: bool = False, private: bool = False) -> PosixFile:
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return PosixFile(path, os.open(path, flags, 0o644))
+        return PosixFile(path, os.open(path, flags, PRIVATE_MODE if private else 0o644))
 
     def read_file(self, path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
 
-    def replace_file(self, path: str, data: bytes, *, sync: bool = True) -> None:
+    def replace_file(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
         temporary = path + ".tmp"
         try:
             with open(temporary, "wb") as file:
+                if private:
+                    os.fchmod(file.fileno(), PRIVATE_MODE)
                 file.write(data)
                 if sync:
                     file.flush()

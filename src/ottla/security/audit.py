@@ -141,7 +141,7 @@ class AuditLog:
             self._file = None
             self._rotate()
         if self._file is None:
-            self._file = self._runtime.disk.open(self._path, create=True)
+            self._file = self._runtime.disk.open(self._path, create=True, private=True)
         self._file.append([data])
 
     def _rotate(self) -> None:

@@ -255,7 +255,7 @@ class SimDisk:
 
     # runtime.disk.Disk.
 
-    def open(self, path: str, *, create: bool = False) -> SimFile:
+    def open(self, path: str, *, create: bool = False, private: bool = False) -> SimFile:
         self.begin("open" if create else "read", path)
         directory, name = self._parent(path)
         node = directory.entries.get(name)
@@ -273,7 +273,7 @@ class SimDisk:
         self.begin("read", path)
         return bytes(self._file(path).content)
 
-    def replace_file(self, path: str, data: bytes, *, sync: bool = True) -> None:
+    def replace_file(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
         file = self.open(path + ".tmp", create=True)
         file.truncate(0)
         try:
