@@ -292,7 +292,12 @@ class Node:
         )
         # What was altered while it ran counts from the start.
         stored = effective_config(config, metadata.image)
-        guards = Guards(self._runtime, stored, users, self._requests)
+        try:
+            guards = Guards(self._runtime, stored, users, self._requests)
+        except ConfigError as error:
+            # Whoever altered them can only alter them again on a broker that is up.
+            guards = Guards(self._runtime, config, users, self._requests)
+            log.error("listeners have the settings of the file, because those altered since fail: %s", error)
         self._core.spawn(guards.watch_files(), "certificates")
         return guards
 
