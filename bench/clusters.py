@@ -101,6 +101,9 @@ class NodeCluster(BrokerCluster):
         self._heap = heap
         self.brokers = {node.id: self._make(node, is_kafka=node.id in kafka) for node in self.nodes}
 
+    def _as_a_broker(self) -> Mapping[str, str]:
+        return {}
+
     def _make(self, node: LocalNode, *, is_kafka: bool) -> ClusterBroker:
         Path(node.directory).mkdir()
         prepare(PosixDisk(), random.SystemRandom(), [node.data_dir], node.id, self.cluster_id)

@@ -119,8 +119,11 @@ class BrokerCluster:
         self.brokers = {
             node.id: ClusterBroker(node, log_level, own.get(node.id, {}), self._links) for node in nodes
         }
-        written = local_properties(nodes[0], nodes, _RACK, cluster_properties(settings))
-        self._as_a_broker = BrokerConfig.from_properties(written).to_brokers
+        self._written = local_properties(nodes[0], nodes, _RACK, cluster_properties(settings))
+
+    def _as_a_broker(self) -> Mapping[str, str]:
+        """How brokers ask each other, which is open to nobody else where listeners are closed."""
+        return BrokerConfig.from_properties(self._written).to_brokers
 
     @property
     def bootstrap_servers(self) -> str:
@@ -202,7 +205,7 @@ class BrokerCluster:
         servers = ",".join(able) or self.bootstrap_servers
 
         async def asked() -> T:
-            async with ClusterClient(AsyncioNetwork(), servers, self._as_a_broker) as cluster:
+            async with ClusterClient(AsyncioNetwork(), servers, self._as_a_broker()) as cluster:
                 return await question(cluster)
 
         return asyncio.run(asked())
