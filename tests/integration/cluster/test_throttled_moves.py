@@ -87,6 +87,12 @@ class Move:
         return done.stdout
 
 
+def topics(cluster: BrokerCluster, *arguments: str) -> str:
+    command = [sys.executable, "-m", "ottla.cli.main", "topics", *arguments]
+    command += ["--bootstrap-server", cluster.bootstrap_servers]
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True).stdout
+
+
 def throttles(cluster: BrokerCluster, topic: str) -> dict[str, str]:
     """Those that are set, of the topic and of all brokers."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
@@ -136,6 +142,10 @@ def test_a_throttle_is_raised_while_replicas_move(cluster: BrokerCluster, tmp_pa
     move = Move(cluster, tmp_path, "raised", [1, 3])
     # A megabyte in eleven seconds, as long as rates are averaged: three minutes in all.
     move.tool("--execute", "--throttle", "1000")
+    described = topics(cluster, "--describe", "--topic", "raised")
+    assert "\tReplicationFactor: 2\t" in described
+    assert "\tAdding Replicas: 3\tRemoving Replicas: 2\t" in described
+    assert "raised" not in topics(cluster, "--describe", "--under-replicated-partitions")
     began = time.monotonic()
     move.tool("--execute", "--additional", "--throttle", str(1000 * MIB))
     wait(lambda: sorted(partitions(cluster, "raised")[0][1]) == [1, 3])

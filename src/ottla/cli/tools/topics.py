@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ottla.cli.framework.errors import ToolError
 from ottla.cli.framework.output import Table, show, warn
@@ -14,7 +15,11 @@ from ottla.cli.framework.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, T
 if TYPE_CHECKING:
     from ottla.cli.cluster.admin import Admin
     from ottla.client.admin.configs import Setting
+    from ottla.client.admin.replicas import Reassignment
     from ottla.client.admin.topics import PartitionState, TopicState
+
+Moves: TypeAlias = "Mapping[tuple[str, int], Reassignment]"
+"""Reassignments under way."""
 
 _ACTIONS = ("list", "describe", "create", "alter", "delete")
 _REPORTS = (
@@ -172,11 +177,18 @@ def _delete(given: argparse.Namespace, admin: Admin) -> None:
 
 
 def _describe(given: argparse.Namespace, admin: Admin) -> None:
+    from ottla.cli.framework.errors import Refused
     from ottla.client.admin.configs import TOPIC, describe_configs
+    from ottla.client.admin.replicas import list_reassignments
     from ottla.client.admin.topics import describe_topics
 
     names = _chosen(given, admin, must_exist=not given.if_exists)
     topics = admin.call(describe_topics, names, given.partition_size_limit_per_response or 2000)
+    moves: Moves = {}
+    with suppress(Refused):
+        # Who may not ask, or asks a cluster that does not know, is shown the rest.
+        found = admin.call(list_reassignments)
+        moves = {(partition.topic, partition.number): move for partition, move in found.items()}
     settings = admin.call(describe_configs, TOPIC, [topic.name for topic in topics])
     live = set(admin.nodes())
     filtered = any(getattr(given, report) for report in _REPORTS)
@@ -191,43 +203,55 @@ def _describe(given: argparse.Namespace, admin: Admin) -> None:
             (topic.name, partition)
             for partition in topic.partitions
             if not given.topics_with_overrides
-            and (not filtered or _is_reported(given, partition, min_isr, live))
+            and (not filtered or _is_reported(given, topic.name, partition, moves, min_isr, live))
         ]
         shown.append((topic if has_head else None, overrides, partitions))
-    show(given, _described_data(shown), _described_lines(shown), _described_tables(shown))
+    show(
+        given, _described_data(shown, moves), _described_lines(shown, moves), _described_tables(shown, moves)
+    )
 
 
-def _is_reported(given: argparse.Namespace, partition: PartitionState, min_isr: int, live: set[int]) -> bool:
+def _is_reported(
+    given: argparse.Namespace,
+    topic: str,
+    partition: PartitionState,
+    moves: Moves,
+    min_isr: int,
+    live: set[int],
+) -> bool:
     has_leader = partition.leader >= 0
+    factor = _factor_of(topic, partition, moves)
     return bool(
-        (given.under_replicated_partitions and len(partition.isr) < len(partition.replicas))
+        (given.under_replicated_partitions and len(partition.isr) < factor)
         or (given.unavailable_partitions and (not has_leader or partition.leader not in live))
         or (given.under_min_isr_partitions and (not has_leader or len(partition.isr) < min_isr))
         or (given.at_min_isr_partitions and len(partition.isr) == min_isr)
     )
 
 
-def _described_lines(shown: Any) -> Iterator[str]:
+def _described_lines(shown: Any, moves: Moves) -> Iterator[str]:
     for topic, overrides, partitions in shown:
         if topic is not None:
             yield (
                 f"Topic: {topic.name}\tTopicId: {_id(topic)}\tPartitionCount: {len(topic.partitions)}"
-                f"\tReplicationFactor: {_factor(topic)}\tConfigs: {_overrides(overrides)}"
+                f"\tReplicationFactor: {_factor(topic, moves)}\tConfigs: {_overrides(overrides)}"
             )
         for name, partition in partitions:
             leader = partition.leader if partition.leader >= 0 else "none"
             yield (
                 f"\tTopic: {name}\tPartition: {partition.number}\tLeader: {leader}"
                 f"\tReplicas: {_ids(partition.replicas)}\tIsr: {_ids(partition.isr)}"
+                f"{_moved(moves.get((name, partition.number)))}"
                 f"\tElr: {_ids(partition.elr)}\tLastKnownElr: {_ids(partition.last_known_elr)}"
             )
 
 
-def _described_tables(shown: Any) -> Iterator[Table]:
+def _described_tables(shown: Any, moves: Moves) -> Iterator[Table]:
     for topic, overrides, partitions in shown:
         title = ""
         if topic is not None:
-            title = f"{topic.name}  id {_id(topic)}  replication {_factor(topic)}  {_overrides(overrides)}"
+            factor = _factor(topic, moves)
+            title = f"{topic.name}  id {_id(topic)}  replication {factor}  {_overrides(overrides)}"
         rows = [
             (
                 name,
@@ -243,12 +267,13 @@ def _described_tables(shown: Any) -> Iterator[Table]:
             yield Table(("Topic", "Partition", "Leader", "Replicas", "Isr", "Elr"), rows, title)
 
 
-def _described_data(shown: Any) -> list[dict[str, Any]]:
+def _described_data(shown: Any, moves: Moves) -> list[dict[str, Any]]:
     described = []
     for topic, overrides, partitions in shown:
-        head = (
-            {"topic": topic.name, "topicId": _id(topic), "replicationFactor": _factor(topic)} if topic else {}
-        )
+        head = {}
+        if topic:
+            factor = _factor(topic, moves)
+            head = {"topic": topic.name, "topicId": _id(topic), "replicationFactor": factor}
         described.append(
             {
                 **head,
@@ -320,8 +345,20 @@ def _id(topic: TopicState) -> str:
     return uuid_text(topic.id) if topic.id else ""
 
 
-def _factor(topic: TopicState) -> int:
-    return len(topic.partitions[0].replicas) if topic.partitions else 0
+def _factor(topic: TopicState, moves: Moves) -> int:
+    return _factor_of(topic.name, topic.partitions[0], moves) if topic.partitions else 0
+
+
+def _factor_of(topic: str, partition: PartitionState, moves: Moves) -> int:
+    """Replicas that are only being added do not count yet."""
+    move = moves.get((topic, partition.number))
+    return len(partition.replicas) if move is None else len(move.replicas) - len(move.adding)
+
+
+def _moved(move: Reassignment | None) -> str:
+    if move is None:
+        return ""
+    return f"\tAdding Replicas: {_ids(move.adding)}\tRemoving Replicas: {_ids(move.removing)}"
 
 
 def _overrides(settings: list[Setting]) -> str:
