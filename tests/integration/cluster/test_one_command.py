@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.testing import BrokerCluster
+
 WAIT_S = 60
 pytestmark = pytest.mark.timeout(240)
 
@@ -56,3 +58,11 @@ def test_one_command_runs_three_brokers(tmp_path: Path) -> None:
         assert any("kept-" in lead for lead in leads), leads
         process.terminate()
         assert process.wait(WAIT_S) == 0
+
+
+def test_brokers_that_were_started_one_by_one_are_stopped_together(tmp_path: Path) -> None:
+    with BrokerCluster(data_dir=str(tmp_path)) as cluster:
+        command = [sys.executable, "-m", "ottla.cli.main", "stop", "--data-dir", str(tmp_path)]
+        stopped = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True)
+        assert stopped.stdout.count("Stopped the broker of ") == 3
+        assert not any(broker.is_running for broker in cluster.brokers.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import glob
 import os
 import select
 import signal
@@ -34,17 +35,30 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     data_dir = os.path.abspath(options.data_dir)
-    pid = pid_file.read(data_dir)
-    if pid is None or not _is_served(data_dir):
+    served = [each for each in (data_dir, *_brokers_in(data_dir)) if pid_file.read(each) and _is_served(each)]
+    if not served:
         print(f"ottla: no broker serves {data_dir}; name its directory with --data-dir", file=sys.stderr)
         return 1
+    # Who runs several goes first, and stops those that it runs: others were started by themselves.
+    return max(_stop(each, options.timeout) for each in served)
+
+
+def _brokers_in(data_dir: str) -> list[str]:
+    """The directories of a cluster's brokers, where they are in this one."""
+    return sorted(glob.glob(f"{glob.escape(data_dir)}/broker-*/data"))
+
+
+def _stop(data_dir: str, timeout_seconds: float) -> int:
+    pid = pid_file.read(data_dir)
+    if pid is None or not _is_served(data_dir):
+        return 0  # with the one before
     try:
-        ended = _end(pid, data_dir, options.timeout)
+        ended = _end(pid, data_dir, timeout_seconds)
     except PermissionError:
         print(f"ottla: process {pid} belongs to another user", file=sys.stderr)
         return 1
     if not ended:
-        print(f"ottla: process {pid} has not ended after {options.timeout:g} s", file=sys.stderr)
+        print(f"ottla: process {pid} has not ended after {timeout_seconds:g} s", file=sys.stderr)
         return 1
     print(f"Stopped the broker of {data_dir} (process {pid})")
     return 0
