@@ -35,6 +35,8 @@ class Member(BrokerProcess):
             "controller.listener.names=CONTROLLER",
             quorum,
             f"log.dirs={self.data_dir}",
+            # Of two brokers: without it, a consumer that leaves looks for a coordinator in vain, and long.
+            "offsets.topic.replication.factor=1",
         ]
         self._file.write_text("\n".join(lines) + "\n")
         run("kafka-storage", "format", "-t", CLUSTER_ID, "-c", str(self._file), *options)
