@@ -104,7 +104,8 @@ def openssl_name(suite: str) -> str:
 
 
 def _stamps(settings: ListenerSettings) -> tuple[object, ...]:
-    return tuple((path, file_stamp(path)) for path in store_files(settings.tls_properties()))
+    stamps = [(path, file_stamp(path)) for path in store_files(settings.tls_properties())]
+    return tuple(stamps)
 
 
 def _said(settings: ListenerSettings) -> tuple[object, ...]:

@@ -52,6 +52,10 @@ class Guards:
         """Runs for the life of the node: certificates are replaced while it is up."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            for guard in self._by_listener.values():
-                if guard.tls is not None:
-                    guard.tls.renew()
+            for listener, guard in self._by_listener.items():
+                try:
+                    if guard.tls is not None:
+                        guard.tls.renew()
+                except Exception:
+                    # One listener's files end nothing: it goes on with what it has.
+                    log.exception("listener %s: its certificates could not be looked at", listener)

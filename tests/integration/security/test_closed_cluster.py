@@ -106,8 +106,13 @@ def test_transactions_between_brokers(cluster: BrokerCluster, alice: dict[str, A
     producer = Producer({**alice, "transactional.id": "closed"})
     producer.init_transactions(30)
     producer.begin_transaction()
+    refused: list[object] = []
     for partition in range(3):
-        producer.produce("orders", b"committed", partition=partition)
+        producer.produce(
+            "orders", b"committed", partition=partition, on_delivery=lambda error, _: refused.append(error)
+        )
+    producer.flush(30)
+    assert refused == [None] * 3
     producer.commit_transaction(30)
 
 
