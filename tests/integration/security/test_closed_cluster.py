@@ -19,7 +19,6 @@ from ottla.config import parse_properties
 from ottla.testing.cluster import BrokerCluster
 from ottla.testing.process import BrokerProcess
 
-# One cluster for all, in the order they stand in.
 pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("closed-cluster")]
 
 
@@ -67,14 +66,15 @@ def alice(made: Path, cluster: BrokerCluster) -> dict[str, Any]:
         "--add-config", "SCRAM-SHA-512=[password=wonderland]",
     )  # fmt: skip
     assert added.stdout == "Completed updating config for user alice.\n", added.stderr
-    return settings_of(made / "client.properties", cluster)
+    settings = settings_of(made / "client.properties", cluster)
+    admin = AdminClient(settings)
+    admin.create_topics([NewTopic("orders", 3, 3)])["orders"].result(20)
+    return settings
 
 
 def test_records_are_replicated_and_survive_a_broker(
     cluster: BrokerCluster, alice: dict[str, Any], made: Path
 ) -> None:
-    admin = AdminClient(alice)
-    admin.create_topics([NewTopic("orders", 3, 3)])["orders"].result(20)
     producer = Producer({**alice, "acks": "all"})
     refused = []
     for number in range(300):
@@ -109,10 +109,13 @@ def test_transactions_between_brokers(cluster: BrokerCluster, alice: dict[str, A
     refused: list[object] = []
     for partition in range(3):
         producer.produce(
-            "orders", b"committed", partition=partition, on_delivery=lambda error, _: refused.append(error)
+            "transacted",
+            b"committed",
+            partition=partition,
+            on_delivery=lambda error, _: refused.append(error),
         )
     producer.flush(30)
-    assert refused == [None] * 3
+    assert [str(error) for error in refused] == ["None"] * 3
     producer.commit_transaction(30)
 
 
