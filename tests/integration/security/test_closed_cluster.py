@@ -103,6 +103,8 @@ def test_records_are_replicated_and_survive_a_broker(
 
 
 def test_transactions_between_brokers(cluster: BrokerCluster, alice: dict[str, Any]) -> None:
+    for partition in range(3):
+        cluster.wait_in_sync("orders", 3, partition)
     producer = Producer({**alice, "transactional.id": "closed"})
     producer.init_transactions(30)
     producer.begin_transaction()
