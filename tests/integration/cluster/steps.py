@@ -27,6 +27,10 @@ def create(cluster: BrokerCluster, name: str, *replicas: list[int]) -> None:
     client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     topic = NewTopic(name, num_partitions=len(replicas), replica_assignment=list(replicas))
     client.create_topics([topic], operation_timeout=30, request_timeout=30)[name].result()
+    for broker in cluster.brokers.values():
+        if broker.is_running and not broker.is_paused and not broker.is_isolated:
+            alone = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+            wait(lambda alone=alone: name in alone.list_topics(timeout=20).topics)  # type: ignore[misc]
 
 
 def partitions(cluster: BrokerCluster, name: str) -> dict[int, tuple[int, list[int], list[int]]]:
