@@ -7,7 +7,7 @@ import contextlib
 import errno
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 from uuid import UUID
@@ -550,9 +550,11 @@ class LogManager:
         self, directory: LogDir, config_of: ConfigOf, topic_id_of: TopicIdOf, is_elsewhere: IsElsewhere
     ) -> Iterator[None]:
         path = directory.path
-        recovery_points = read_offsets(self._disk, f"{path}/{RECOVERY_POINTS_FILE}")
-        start_offsets = read_offsets(self._disk, f"{path}/{START_OFFSETS_FILE}")
-        self._high_watermarks_at_start |= read_offsets(self._disk, f"{path}/{HIGH_WATERMARKS_FILE}")
+        for file in (RECOVERY_POINTS_FILE, START_OFFSETS_FILE, HIGH_WATERMARKS_FILE):
+            directory.written[file] = read_offsets(self._disk, f"{path}/{file}")
+        recovery_points = directory.written[RECOVERY_POINTS_FILE]
+        start_offsets = directory.written[START_OFFSETS_FILE]
+        self._high_watermarks_at_start |= directory.written[HIGH_WATERMARKS_FILE]
         strays = 0
         for name in self._disk.list_dir(path):
             strays += name.endswith(STRAY_DIR_SUFFIX)
@@ -610,12 +612,12 @@ class LogManager:
 
     def _lower_checkpoint(self, directory: LogDir) -> None:
         """Where recovery cut a log below its recovery point, a second crash must not trust the old one."""
-        path = f"{directory.path}/{RECOVERY_POINTS_FILE}"
-        written = read_offsets(self._disk, path)
+        written = directory.written[RECOVERY_POINTS_FILE]
         found = {partition: opened.checkpoint_offset for partition, opened in directory.logs.items()}
         found |= {partition: kept.recovery_point for partition, kept in directory.unopened.items()}
         if any(offset > found.get(partition, offset) for partition, offset in written.items()):
-            write_offsets(self._disk, path, found)
+            write_offsets(self._disk, f"{directory.path}/{RECOVERY_POINTS_FILE}", found)
+            directory.written[RECOVERY_POINTS_FILE] = found
 
     async def close(self, broker_epoch: int = -1) -> None:
         """Sync and close all logs; only where that works will the next start trust what it finds."""
@@ -751,13 +753,22 @@ class LogManager:
         with contextlib.suppress(StorageError):
             await self.write_checkpoints()
 
-    async def write_checkpoints(self) -> None:
+    async def write_down_as_gone(self, partitions: Collection[TopicPartition]) -> None:
+        """Before logs are made where others of the same name were, which were closed: after a crash, what is
+        known of those must not be taken for these. StorageError: it cannot be written."""
+        await self.write_checkpoints(
+            lambda directory: any(
+                partition in offsets for offsets in directory.written.values() for partition in partitions
+            )
+        )
+
+    async def write_checkpoints(self, only: Callable[[LogDir], bool] = lambda directory: True) -> None:
         """Of all directories that are in use, or StorageError."""
         refusal: StorageError | None = None
         # Two at a time would write the same temporary file.
         async with self._checkpoint_lock:
             for directory in list(self._dirs):
-                if directory.failure is None:
+                if directory.failure is None and only(directory):
                     try:
                         await self._write_checkpoints(directory)
                     except OSError as error:

@@ -146,6 +146,14 @@ class LogWork:
 
     async def _do(self, works: Sequence[Work]) -> None:
         steps: list[Removal | tuple[Creation, LogDir]] = []
+        creations = [work for work in works if isinstance(work, Creation)]
+        try:
+            await self._logs.write_down_as_gone([creation.partition for creation in creations])
+        except StorageError as error:
+            works = [work for work in works if isinstance(work, Removal)]
+            for creation in creations:
+                if self._wanted.get(creation.partition) is creation:
+                    self._creation_failed(creation, error.message)
         for work in works:
             if isinstance(work, Removal):
                 # A thread that syncs would otherwise write into whatever comes in the place.

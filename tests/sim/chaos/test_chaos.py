@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -39,8 +40,13 @@ def _silence() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("mix", sorted(MIXES))
-@pytest.mark.parametrize("seed", range(3))
+FOUND = [
+    # What was written down of a deleted topic's log was taken for one of its name, after the power was cut.
+    ("admin", 14),
+]
+
+
+@pytest.mark.parametrize(("mix", "seed"), [*product(sorted(MIXES), range(3)), *FOUND])
 def test_no_promise_is_broken(mix: str, seed: int) -> None:
     outcome = simulate_chaos(seed, MIXES[mix])
     assert outcome.counts["records acknowledged"] > 0

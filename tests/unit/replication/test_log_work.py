@@ -13,8 +13,10 @@ import pytest
 from immutables import Map
 
 from ottla.config import BrokerConfig, LogConfig
+from ottla.log.checkpoints import read_offsets
 from ottla.log.log import PartitionLog
 from ottla.log.manager import LogManager
+from ottla.log.names import RECOVERY_POINTS_FILE
 from ottla.log.types import TopicPartition
 from ottla.metadata.change import between
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
@@ -163,6 +165,25 @@ def test_a_sync_that_fails_takes_its_directory_out_of_use_and_no_other() -> None
         assert broker.logs.failure_of("/disk2") is None
         await good.log.flush()
         good.append(records(), -1)
+
+    asyncio.run(scenario())
+
+
+def test_nothing_known_of_a_deleted_topic_is_taken_for_one_of_its_name() -> None:
+    async def scenario() -> None:
+        broker = Broker()
+        broker.commit(topic("a", 1))
+        await broker.replicas.catch_up()
+        for _ in range(3):
+            broker.replicas.partition("a", 0).append(records(), -1)
+        await broker.replicas.partition("a", 0).log.flush()
+        await broker.logs.write_checkpoints()
+        file = f"/disk1/{RECOVERY_POINTS_FILE}"
+        assert read_offsets(broker.disk, file)[TopicPartition("a", 0)] > 0
+        broker.commit(topic("a", 2))
+        await broker.replicas.catch_up()
+        broker.replicas.partition("a", 0).append(records(), -1)
+        assert not read_offsets(broker.disk, file).get(TopicPartition("a", 0))
 
     asyncio.run(scenario())
 
