@@ -439,7 +439,7 @@ class Node:
             end_points=tuple(
                 RegisteredEndpoint(
                     name=endpoint.name,
-                    host=endpoint.host or self._runtime.net.host_name,
+                    host=endpoint.host or self._runtime.net.host_name(),
                     port=endpoint.port,
                     security_protocol=SECURITY_PROTOCOLS.index(self._config.listener(endpoint.name).protocol),
                 )

@@ -163,7 +163,7 @@ def test_addresses() -> None:
         assert client.transport.get_extra_info("sockname")[0] == "c"
         assert client.transport.get_extra_info("socket") is None
         host = network.host("s")
-        assert host.host_name == "s"
+        assert host.host_name() == "s"
         first, second = [await host.listen(Recorder, "s", 0) for _ in range(2)]
         assert first.address != second.address
         with pytest.raises(OSError, match="already in use"):

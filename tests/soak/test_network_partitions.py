@@ -71,12 +71,14 @@ class HostedCluster(BrokerCluster):
         disk, chance = PosixDisk(), random.SystemRandom()
         self.cluster_id = uuid_text(random_uuid(chance))
         voters = ",".join(f"{node.id}@{hosts.addresses[str(node.id)]}:{CONTROLLER_PORT}" for node in nodes)
+        self._written: dict[str, str] = {}
         for node in nodes:
             address = hosts.addresses[str(node.id)]
             properties = local_properties(node, nodes, "rack", cluster_properties(None)) | {
                 "listeners": f"PLAINTEXT://{address}:{PORT},CONTROLLER://{address}:{CONTROLLER_PORT}",
                 "controller.quorum.voters": voters,
             }
+            self._written = properties
             make_dir(disk, node.directory)
             Path(node.properties_file).write_text(properties_text(properties, "a host of its own"))
             prepare(disk, chance, [node.data_dir], node.id, self.cluster_id)

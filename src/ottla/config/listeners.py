@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.config.key import ConfigError
@@ -101,7 +101,7 @@ def parse_connection_overrides(text: str) -> Mapping[str, int]:
 
 
 def advertise(
-    bound: Sequence[Endpoint], advertised: Sequence[Endpoint] | None, host_name: str
+    bound: Sequence[Endpoint], advertised: Sequence[Endpoint] | None, host_name: Callable[[], str]
 ) -> tuple[Endpoint, ...]:
     """What clients are told: the advertised address, else the bound one, else this machine's name.
 
@@ -112,6 +112,6 @@ def advertise(
     for endpoint in bound:
         wanted = told.get(endpoint.listener)
         if wanted is not None:
-            host = host_name if wanted.host in ANY_HOST else wanted.host
+            host = host_name() if wanted.host in ANY_HOST else wanted.host
             result.append(Endpoint(endpoint.listener, host, wanted.port or endpoint.port))
     return tuple(result)

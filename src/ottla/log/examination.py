@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import NamedTuple, TypeAlias
 
-from crc32c import crc32c
-
 from ottla.log.refusals import refuse_faults
 from ottla.log.types import TopicPartition
 from ottla.records.batch import (
@@ -32,6 +30,7 @@ from ottla.records.compression import (
     InflatesTooFar,
     decompress,
 )
+from ottla.records.crc import crc32c
 from ottla.records.stamp import stamp_max_timestamp
 from ottla.runtime.disk import Disk, ReadableBuffer
 from ottla.runtime.workers import Steps

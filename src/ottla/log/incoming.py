@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from ottla.log.producers import ProducerBatch, batch_of
 from ottla.log.types import TopicPartition, UnexpectedOffset
 from ottla.records.batch import (
@@ -18,6 +16,7 @@ from ottla.records.batch import (
     MAGIC,
     read_header,
 )
+from ottla.records.crc import crc32c
 from ottla.records.records import CHECKED
 from ottla.runtime.disk import ReadableBuffer
 from ottla.wire.errors import CorruptMessage

@@ -13,8 +13,6 @@ import logging
 import struct
 from uuid import UUID
 
-from crc32c import crc32c
-
 from ottla.config import LogConfig
 from ottla.config.key import LONG_MAX
 from ottla.log.committed import aborted_between, end_of
@@ -53,6 +51,7 @@ from ottla.records.batch import (
 )
 from ottla.records.checking import RECORD_BYTES_MIN, Demands, may_hold
 from ottla.records.compression import CODEC_MAX, CorruptRecords, InflatesTooFar
+from ottla.records.crc import crc32c
 from ottla.records.markers import read_marker
 from ottla.records.recompression import CODECS, is_slow, recompressed
 from ottla.runtime import Runtime

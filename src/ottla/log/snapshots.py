@@ -13,10 +13,9 @@ import logging
 import struct
 from collections.abc import Iterable
 
-from crc32c import crc32c
-
 from ottla.log.names import SNAPSHOT_SUFFIX, segment_path
 from ottla.log.producers import NO_SEQUENCE, SEQUENCE_MASK, ProducerBatch, ProducerState
+from ottla.records.crc import crc32c
 from ottla.runtime.disk import Disk
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,6 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from crc32c import crc32c
-
 from ottla.records.batch import (
     ATTRIBUTES_AT,
     HEADER_BYTES,
@@ -21,6 +19,7 @@ from ottla.records.batch import (
     crc_matches,
     read_header,
 )
+from ottla.records.crc import crc32c
 from ottla.runtime.disk import File, ReadableBuffer
 
 # base offset, batch length, magic, last offset delta

@@ -237,7 +237,7 @@ class RaftDriver:
         if known is None and node_id == self._core.me.id and self.settings.endpoints:
             # A sole voter is named nowhere else.
             own = self.settings.endpoints[0]
-            return own.host or self._runtime.net.host_name, own.port
+            return own.host or self._runtime.net.host_name(), own.port
         return known
 
     def learn_address(self, node_id: int, host: str, port: int) -> None:

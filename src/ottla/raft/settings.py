@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -52,9 +52,13 @@ class QuorumSettings(NamedTuple):
 
     @classmethod
     def from_config(
-        cls, config: BrokerConfig, directory: MetaProperties | None = None, host_name: str = "localhost"
+        cls,
+        config: BrokerConfig,
+        directory: MetaProperties | None = None,
+        host_name: Callable[[], str] = lambda: "localhost",
     ) -> QuorumSettings:
-        """`directory` is that of the metadata log; `host_name` stands for listeners on every interface."""
+        """`directory` is that of the metadata log. `host_name` stands for listeners on every interface, and
+        may have to be asked of a name server."""
         listener = config.strings("controller.listener.names")[0].upper()
         may_vote = "controller" in config.strings("process.roles")
         configured = config.quorum_voters
@@ -86,7 +90,7 @@ class QuorumSettings(NamedTuple):
             None if directory is None else directory.cluster_id,
             listener,
             tuple(
-                Listener(each.listener, host_name if each.host in ANY_HOST else each.host, each.port)
+                Listener(each.listener, host_name() if each.host in ANY_HOST else each.host, each.port)
                 for each in config.advertised_controller_listeners
             ),
             may_vote,

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from crc32c import crc32c
-
 from ottla.records.batch import (
     CODEC_MASK,
     CONTROL,
@@ -23,6 +21,7 @@ from ottla.records.batch import (
     BatchHeader,
 )
 from ottla.records.compression import CorruptRecords, compress, decompress
+from ottla.records.crc import crc32c
 from ottla.records.records import CHECKED
 from ottla.runtime.disk import ReadableBuffer
 from ottla.varints import append_varint, read_uvarlong, read_varint

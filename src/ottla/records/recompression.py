@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from crc32c import crc32c
-
 from ottla.records.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
@@ -24,6 +22,7 @@ from ottla.records.compression import (
     compress,
     decompress,
 )
+from ottla.records.crc import crc32c
 from ottla.records.records import CHECKED
 from ottla.runtime.disk import ReadableBuffer
 

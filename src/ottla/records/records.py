@@ -14,8 +14,6 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from crc32c import crc32c
-
 from ottla.records.batch import (
     CODEC_MASK,
     CONTROL,
@@ -29,6 +27,7 @@ from ottla.records.batch import (
     TRANSACTIONAL,
 )
 from ottla.records.compression import DECOMPRESSED_BYTES_MAX, CorruptRecords, compress, decompress
+from ottla.records.crc import crc32c
 from ottla.runtime.disk import ReadableBuffer
 from ottla.varints import append_varint, read_varint
 

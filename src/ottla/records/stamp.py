@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import struct
 
-from crc32c import crc32c
-
 from ottla.records.batch import (
     ATTRIBUTES_AT,
     CRC_AT,
@@ -15,6 +13,7 @@ from ottla.records.batch import (
     LOG_OVERHEAD_BYTES,
     TRANSACTIONAL,
 )
+from ottla.records.crc import crc32c
 
 _ATTRIBUTES = struct.Struct(">h")
 _CRC = struct.Struct(">I")

@@ -8,7 +8,7 @@ import resource
 import socket
 import ssl
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Protocol
 
 BACKLOG = 1024
@@ -45,9 +45,8 @@ class TlsDoor(Protocol):
 
 
 class Network(Protocol):
-    @property
     def host_name(self) -> str:
-        """What other machines call this one."""
+        """What other machines call this one. May ask a name server."""
         ...
 
     def descriptors(self) -> tuple[int, int] | None:
@@ -82,7 +81,6 @@ class AsyncioListener:
 
 
 class AsyncioNetwork:
-    @property
     def host_name(self) -> str:
         return socket.getfqdn()
 
@@ -98,7 +96,11 @@ class AsyncioNetwork:
 
     async def listen(self, factory: ProtocolFactory, host: str, port: int) -> AsyncioListener:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(factory, host or None, port, backlog=BACKLOG)
+        family = _family_of_literal(host)
+        if family is None:
+            server = await loop.create_server(factory, host or None, port, backlog=BACKLOG)
+        else:
+            server = await loop.create_server(factory, sock=_listening(family, (host, port)), backlog=BACKLOG)
         return AsyncioListener(server)
 
     async def connect(
@@ -115,6 +117,16 @@ class AsyncioNetwork:
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         return TlsListener(door, [_listening(family, address) for family, _, _, _, address in found])
+
+
+def _family_of_literal(host: str) -> int | None:
+    """Of an address in numbers. To look such one up would do as well, but Python loads how names in all
+    scripts are written for it: half a megabyte."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError):
+            socket.inet_pton(family, host)
+            return family
+    return None
 
 
 def _listening(family: int, address: tuple[Any, ...]) -> socket.socket:

@@ -203,7 +203,6 @@ class HostNetwork:
         self._network = network
         self._name = name
 
-    @property
     def host_name(self) -> str:
         return self._name
 

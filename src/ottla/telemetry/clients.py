@@ -15,8 +15,6 @@ from random import Random
 from typing import Protocol
 from uuid import UUID
 
-from crc32c import crc32c
-
 from ottla.config import ConfigError
 from ottla.config.client_metrics import (
     ALL_METRICS,
@@ -28,6 +26,7 @@ from ottla.metadata.change import MetadataChange
 from ottla.metadata.image import MetadataImage, ResourceType
 from ottla.metadata.uuids import RESERVED_MAX, random_uuid, uuid_text
 from ottla.records.compression import CODEC_MAX
+from ottla.records.crc import crc32c
 from ottla.runtime.clock import Clock
 from ottla.runtime.seldom import Seldom
 from ottla.wire.errors import (

@@ -164,7 +164,7 @@ def test_named_listeners_map_to_plaintext() -> None:
 def test_clients_are_told_an_address_they_can_use(
     bound: Endpoint, advertised: tuple[Endpoint, ...] | None, expected: Endpoint
 ) -> None:
-    assert advertise([bound], advertised, "name") == (expected,)
+    assert advertise([bound], advertised, lambda: "name") == (expected,)
 
 
 def test_dynamic_settings_win_over_static_ones_broker_over_cluster() -> None:
