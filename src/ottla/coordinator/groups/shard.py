@@ -50,7 +50,7 @@ from ottla.coordinator.groups.topics import TopicsView
 from ottla.coordinator.host.journal import Instant, Outcome, Ticket
 from ottla.coordinator.host.timers import Timer, Timers
 from ottla.records.batch import NO_PRODUCER_ID
-from ottla.wire.errors import ErrorCode, KafkaError, NonEmptyGroup, UnknownMemberId
+from ottla.wire.errors import ErrorCode, NonEmptyGroup, UnknownMemberId
 
 EXPIRY = "offset-expiry"
 
@@ -192,7 +192,7 @@ class GroupShard:
                     self._consumer.remove_group(group)
                 self._classic_join.join(fresh, request, ticket)
 
-        return self._command(join, ticket, now)
+        return self._journal.run(join, ticket, now)
 
     def sync_group(self, request: SyncRequest, ticket: Ticket, now: Instant) -> Outcome:
         def sync() -> None:
@@ -204,7 +204,7 @@ class GroupShard:
                 case None:
                     raise UnknownMemberId(f"there is no group {request.group_id}; rejoin")
 
-        return self._command(sync, ticket, now)
+        return self._journal.run(sync, ticket, now)
 
     def heartbeat(self, request: HeartbeatRequest, ticket: Ticket, now: Instant) -> Outcome:
         def heartbeat() -> ErrorCode:
@@ -216,7 +216,7 @@ class GroupShard:
                 case None:
                     raise UnknownMemberId(f"there is no group {request.group_id}; rejoin")
 
-        return self._command(lambda: self._journal.reply(ticket, heartbeat()), ticket, now)
+        return self._journal.run(lambda: self._journal.reply(ticket, heartbeat()), ticket, now)
 
     def leave_group(
         self, group_id: str, leaving: tuple[LeavingMember, ...], ticket: Ticket, now: Instant
@@ -231,7 +231,7 @@ class GroupShard:
                     unknown = ErrorCode.unknown_member_id
                     return tuple(LeftMember(m.member_id, m.instance_id, unknown) for m in leaving)
 
-        return self._command(lambda: self._journal.reply(ticket, leave()), ticket, now)
+        return self._journal.run(lambda: self._journal.reply(ticket, leave()), ticket, now)
 
     def consumer_heartbeat(
         self, request: ConsumerHeartbeatRequest, ticket: Ticket, now: Instant, matched: Matched | None = None
@@ -239,7 +239,7 @@ class GroupShard:
         """`matched`: of the topics as they are now. Other expressions are matched here, at one go."""
         self._consumer.matched = matched or {}
         try:
-            return self._command(
+            return self._journal.run(
                 lambda: self._journal.reply(ticket, self._consumer_protocol.heartbeat(request)), ticket, now
             )
         finally:
@@ -266,15 +266,17 @@ class GroupShard:
                 # A commit shows that the member is alive as well as a heartbeat does.
                 self._classic.extend_session(group, group.members[request.member_id])
 
-        return self._command(commit, ticket, now)
+        return self._journal.run(commit, ticket, now)
 
     def fetch_offsets(self, request: FetchOffsetsRequest, ticket: Ticket, now: Instant) -> Outcome:
-        return self._command(lambda: self._journal.reply(ticket, self._offsets.fetch(request)), ticket, now)
+        return self._journal.run(
+            lambda: self._journal.reply(ticket, self._offsets.fetch(request)), ticket, now
+        )
 
     def delete_offsets(
         self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]], ticket: Ticket, now: Instant
     ) -> Outcome:
-        return self._command(
+        return self._journal.run(
             lambda: self._journal.reply(ticket, self._offsets.delete(group_id, topics)), ticket, now
         )
 
@@ -286,34 +288,24 @@ class GroupShard:
             self._delete(group)
             self._journal.reply(ticket, None)
 
-        return self._command(delete, ticket, now)
+        return self._journal.run(delete, ticket, now)
 
     def list_groups(self, states: Collection[str], types: Collection[str], ticket: Ticket) -> Outcome:
         return Outcome([], [(ticket, list_groups(self.groups, states, types))])
 
     def describe_group(self, group_id: str, ticket: Ticket, now: Instant) -> Outcome:
-        return self._command(
+        return self._journal.run(
             lambda: self._journal.reply(ticket, describe_classic(self.groups, group_id)), ticket, now
         )
 
     def describe_consumer_group(self, group_id: str, ticket: Ticket, now: Instant) -> Outcome:
-        return self._command(
+        return self._journal.run(
             lambda: self._journal.reply(
                 ticket, describe_consumer(self.groups, group_id, self._consumer.topics)
             ),
             ticket,
             now,
         )
-
-    def _command(self, command: Callable[[], None], ticket: Ticket, now: Instant) -> Outcome:
-        self._journal.now = now
-        try:
-            command()
-        except KafkaError as error:
-            if not self._journal.is_empty:
-                raise AssertionError(f"a command failed after it had changed state: {error}") from error
-            self._journal.reply(ticket, error)
-        return self._journal.take()
 
     # --- expiry
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
+from ottla.wire.errors import KafkaError
+
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -57,6 +59,17 @@ class Journal(Generic[K, V]):
     @property
     def is_empty(self) -> bool:
         return not self._records
+
+    def run(self, command: Callable[[], None], ticket: Ticket, now: Instant) -> Outcome:
+        """What a command decides; one that refuses must not have changed anything before."""
+        self.now = now
+        try:
+            command()
+        except KafkaError as error:
+            if not self.is_empty:
+                raise AssertionError(f"a command failed after it had changed state: {error}") from error
+            self.reply(ticket, error)
+        return self.take()
 
     def take(self) -> Outcome:
         outcome = Outcome(self._records, self._replies, self._effects)

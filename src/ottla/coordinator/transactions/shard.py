@@ -108,7 +108,7 @@ class TransactionShard:
     # --- commands
 
     def init_producer_id(self, request: InitRequest, ticket: Ticket, now: Instant) -> Outcome:
-        return self._command(lambda: self._journal.reply(ticket, self._init(request)), ticket, now)
+        return self._journal.run(lambda: self._journal.reply(ticket, self._init(request)), ticket, now)
 
     def _init(self, request: InitRequest) -> ProducerIdentity | KafkaError:
         now_ms, expected = self._journal.now.wall_ms, request.expected
@@ -159,7 +159,7 @@ class TransactionShard:
                 self._schedule(ABORT_CHECK, self._settings.abort_check_interval_ms)
             self._journal.reply(ticket, None)
 
-        return self._command(add, ticket, now)
+        return self._journal.run(add, ticket, now)
 
     def verify(self, request: AddRequest, ticket: Ticket, now: Instant) -> Outcome:
         """Answers with a code for each partition: whether it is part of the producer's transaction."""
@@ -174,7 +174,7 @@ class TransactionShard:
                 for tp in sorted(request.partitions)
             }
 
-        return self._command(lambda: self._journal.reply(ticket, verify()), ticket, now)
+        return self._journal.run(lambda: self._journal.reply(ticket, verify()), ticket, now)
 
     def end(self, request: EndRequest, ticket: Ticket, now: Instant) -> Outcome:
         """Answers with the id and epoch that the producer goes on with."""
@@ -196,7 +196,7 @@ class TransactionShard:
                 ).completed(now.wall_ms)
             self._journal.reply(ticket, ProducerIdentity(transaction.producer_id, transaction.epoch))
 
-        return self._command(end, ticket, now)
+        return self._journal.run(end, ticket, now)
 
     def complete(self, decided: Decided, ticket: Ticket, now: Instant) -> Outcome:
         """All partitions have been told. Answers with None, also if that is known already."""
@@ -211,7 +211,7 @@ class TransactionShard:
                 self._journal.write(decided.transactional_id, transaction.completed(now.wall_ms))
             self._journal.reply(ticket, None)
 
-        return self._command(complete, ticket, now)
+        return self._journal.run(complete, ticket, now)
 
     def describe(self, transactional_id: str, ticket: Ticket, now: Instant) -> Outcome:
         """Answers with the Transaction."""
@@ -222,7 +222,7 @@ class TransactionShard:
                 raise TransactionalIdNotFound(f"there is no transactional id {transactional_id}")
             return transaction
 
-        return self._command(lambda: self._journal.reply(ticket, describe()), ticket, now)
+        return self._journal.run(lambda: self._journal.reply(ticket, describe()), ticket, now)
 
     def list_transactions(self, request: ListRequest, ticket: Ticket, now: Instant) -> Outcome:
         listed = [
@@ -233,16 +233,6 @@ class TransactionShard:
             and (request.duration_ms < 0 or now.wall_ms - transaction.started_ms > request.duration_ms)
         ]
         return Outcome([], [(ticket, listed)])
-
-    def _command(self, command: Callable[[], None], ticket: Ticket, now: Instant) -> Outcome:
-        self._journal.now = now
-        try:
-            command()
-        except KafkaError as error:
-            if not self._journal.is_empty:
-                raise AssertionError(f"a command failed after it had changed state: {error}") from error
-            self._journal.reply(ticket, error)
-        return self._journal.take()
 
     # --- steps
 
