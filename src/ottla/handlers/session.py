@@ -27,6 +27,8 @@ SOFTWARE_LENGTH_MAX = 255
 _CLIENT_ID_AT = 8
 _UNSEEN = -2
 """No length of a client id."""
+_NO_FIELD = b"\0"
+"""Shorter than any."""
 
 
 class Session:
@@ -37,6 +39,7 @@ class Session:
         "authorizer",
         "client_id",
         "client_id_ends",
+        "client_id_field",
         "client_id_length",
         "host",
         "is_by_token",
@@ -80,6 +83,8 @@ class Session:
         """In bytes, as the header of a request has it."""
         self.client_id_ends = 0
         """Where a header of that length goes on."""
+        self.client_id_field = _NO_FIELD
+        """All of it, with the length."""
         self.software_name: str | None = None
         self.software_version: str | None = None
         """Both None until ApiVersions has told."""
@@ -109,11 +114,16 @@ class Session:
     def see_client_id(self, frame: memoryview, length: int) -> int:
         """Note the client id in a request's header; where the header goes on.
 
-        Clients call themselves the same all the time: hot requests only do this if the length changes.
+        Clients call themselves the same all the time: where it does not matter, hot requests only do this if
+        the length changes.
         """
         client_id, at = read_nullable_string(frame, _CLIENT_ID_AT)
         self.client_id, self.client_id_length, self.client_id_ends = client_id, length, at
+        self.client_id_field = bytes(frame[_CLIENT_ID_AT:at])
         return at
+
+    def has_client_id_of(self, frame: memoryview) -> bool:
+        return frame[_CLIENT_ID_AT : self.client_id_ends] == self.client_id_field
 
     def identify_software(self, name: str, version: str) -> None:
         self.software_name = name[:SOFTWARE_LENGTH_MAX]

@@ -80,11 +80,11 @@ class Dispatcher:
         self.request_bytes = request_bytes
         self._beginning_until: float | None = None
 
-    def dispatch(self, frame: memoryview, session: Session, *, is_timed: bool = False) -> Answer:
+    def dispatch(self, frame: memoryview, session: Session, *, is_limited: bool = False) -> Answer:
         """(correlation id, flexible reply header, body). MalformedFrame means: close the connection."""
         quotas = session.quotas
-        if quotas is not None and quotas.limits_time and not is_timed:
-            return self._dispatch_timed(frame, session, quotas)
+        if quotas is not None and quotas.limits_requests and not is_limited:
+            return self._dispatch_limited(frame, session, quotas)
         key, version, correlation_id, client_id_length = _HEADER.unpack_from(frame)
         api = session.apis.get(key)
         if api is None:
@@ -115,15 +115,23 @@ class Dispatcher:
             api, RequestContext(session, version, correlation_id, api.key), frame, at
         )
 
+    def _dispatch_limited(self, frame: memoryview, session: Session, quotas: ClientQuotas) -> Answer:
+        """Limits are found by client id: nobody gets round them by changing it from request to request."""
+        if not session.has_client_id_of(frame):
+            session.see_client_id(frame, _HEADER.unpack_from(frame)[-1])
+        if quotas.limits_time:
+            return self._dispatch_timed(frame, session, quotas)
+        return self.dispatch(frame, session, is_limited=True)
+
     def _dispatch_timed(self, frame: memoryview, session: Session, quotas: ClientQuotas) -> Answer:
         """Who has taken too much time is told so by the next answer, and not read for that long."""
         limit = quotas.of(session).request_time
         if limit is None:
-            return self.dispatch(frame, session, is_timed=True)
+            return self.dispatch(frame, session, is_limited=True)
         began_ms = quotas.now_ms()
         session.throttle_ms = limit.throttle_ms(began_ms, longest_windows=1)
         try:
-            return self.dispatch(frame, session, is_timed=True)
+            return self.dispatch(frame, session, is_limited=True)
         finally:
             now_ms = quotas.now_ms()
             limit.record((now_ms - began_ms) / 1000 * PERCENT, now_ms)

@@ -694,9 +694,15 @@ def with_topic_id(values: Any, topic_id: UUID) -> Any:
     return values
 
 
-def ask(connection: socket.socket, api: ApiKey, version: int, values: Mapping[str, Any]) -> Any:
+def ask(
+    connection: socket.socket,
+    api: ApiKey,
+    version: int,
+    values: Mapping[str, Any],
+    client_id: bytes = b"matrix",
+) -> Any:
     codec = ask_codec(api, version)
-    head = HEADER.pack(api, version, 7, 6) + b"matrix" + (b"\0" if codec.flexible else b"")
+    head = HEADER.pack(api, version, 7, len(client_id)) + client_id + (b"\0" if codec.flexible else b"")
     payload = head + codec.write(values)
     connection.sendall(struct.pack(">i", len(payload)) + payload)
     (size,) = struct.unpack(">i", _exactly(connection, 4))

@@ -52,7 +52,7 @@ def limit(
     assert answer.entries[0].error_code == 0
 
 
-def produce(connection: socket.socket) -> Any:
+def produce(connection: socket.socket, client_id: bytes = b"matrix") -> Any:
     partition = {"index": 0, "records": LARGE}
     values = {
         "transactional_id": None,
@@ -60,7 +60,7 @@ def produce(connection: socket.socket) -> Any:
         "timeout": 5000,
         "topic_data": [{"name": TOPIC, "partition_data": [partition]}],
     }
-    return ask(connection, ApiKey.PRODUCE, 9, values)
+    return ask(connection, ApiKey.PRODUCE, 9, values, client_id)
 
 
 def fetch(connection: socket.socket) -> Any:
@@ -125,6 +125,16 @@ def test_who_takes_much_of_the_time_waits(admin: socket.socket) -> None:
     assert max(waits) > timedelta(0)
     # No longer than a window at a time.
     assert max(waits) <= timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("key, value", [("producer_byte_rate", 60_000), ("request_percentage", 0.001)])
+def test_names_as_long_as_another_have_limits_of_their_own(
+    admin: socket.socket, key: str, value: float
+) -> None:
+    limit(admin, key, value, "client-id", "slow")
+    assert [produce(admin, b"fast").throttle_time for _ in range(4)] == [timedelta(0)] * 4
+    assert max(produce(admin, b"slow").throttle_time for _ in range(2)) > timedelta(0)
+    assert produce(admin, b"fast").throttle_time == timedelta(0)
 
 
 def test_others_do_not_wait(start: Start) -> None:
