@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -14,15 +15,18 @@ from kio.schema.api_versions.v3 import response as versions
 from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
+from kio.schema.renew_delegation_token.v2.response import RenewDelegationTokenResponse
 from kio.schema.vote.v2.request import PartitionData, TopicData, VoteRequest
 from kio.serial import entity_writer
 from kio.static.primitive import i8
 
 from ottla.client.messages import ask_codec
+from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.wire.api import ApiKey
 from ottla.wire.frame import MalformedFrame
 from ottla.wire.messages import codec
 from ottla.wire.screening import screened, walker
+from ottla.wire.times import MOMENT_MS_MAX, PERIOD_MS_MAX, moment, period
 
 UNKNOWN = b"\x01\x63\x03xyz"
 """One tagged field, number 99."""
@@ -125,3 +129,21 @@ def test_strings_end_where_they_do_for_kafka(length: int, is_taken: bool) -> Non
     else:
         with pytest.raises(MalformedFrame, match="a string of 32768 bytes, and 32767 is the limit"):
             read(ApiKey.FIND_COORDINATOR, 4, written(request))
+
+
+@pytest.mark.parametrize("ms, seen_ms", [(2**63 - 1, PERIOD_MS_MAX), (-(2**63), -PERIOD_MS_MAX), (-1, -1)])
+def test_periods_for_ever_last_as_long_as_can_be_said(ms: int, seen_ms: int) -> None:
+    found = read(ApiKey.RENEW_DELEGATION_TOKEN, 2, b"\x02x" + struct.pack(">q", ms) + b"\0")
+    assert found.hmac == b"x"
+    assert found.renew_period // timedelta(milliseconds=1) == seen_ms
+
+
+def test_answers_that_speak_of_ever_are_read_and_written() -> None:
+    session_for_ever = b"\0\0\0\1" + struct.pack(">q", 2**63 - 1) + b"\0"
+    answer = ask_codec(ApiKey.SASL_AUTHENTICATE, 2).read(session_for_ever, 0)
+    assert answer.session_lifetime == period(2**63 - 1)
+    renewed = RenewDelegationTokenResponse(
+        error_code=ErrorCode.none, expiry_timestamp=moment(2**63 - 1), throttle_time=NOT_THROTTLED
+    )
+    written_ms = codec(ApiKey.RENEW_DELEGATION_TOKEN, 2).write(renewed)[2:10]
+    assert written_ms == struct.pack(">q", MOMENT_MS_MAX)

@@ -60,8 +60,8 @@ def ask_codec(api_key: int, version: int) -> AskCodec:
     def read(data: bytes | memoryview, at: int) -> Any:
         try:
             return read_entity(data, at)[0]
-        except KeyError:
-            # A broker that is newer tells more than kio knows.
+        except (KeyError, ValueError):
+            # A broker that is newer tells more than kio knows, and periods may be longer than it can hold.
             walk = walker(response_type)  # type: ignore[arg-type]
             data, at = screened(walk, memoryview(data), at)
             return read_entity(data, at)[0]

@@ -10,8 +10,8 @@ Create: v2 flexible · v3 for an owner other than who asks (KIP-373) · Describe
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from datetime import timedelta
+from typing import Any
 
 from kio.schema.create_delegation_token.v3.request import CreateDelegationTokenRequest
 from kio.schema.create_delegation_token.v3.response import CreateDelegationTokenResponse
@@ -25,7 +25,7 @@ from kio.schema.expire_delegation_token.v2.request import ExpireDelegationTokenR
 from kio.schema.expire_delegation_token.v2.response import ExpireDelegationTokenResponse
 from kio.schema.renew_delegation_token.v2.request import RenewDelegationTokenRequest
 from kio.schema.renew_delegation_token.v2.response import RenewDelegationTokenResponse
-from kio.static.primitive import TZAware, i64
+from kio.static.primitive import i64
 
 from ottla.controller.delegation_tokens import TokenSettings
 from ottla.handlers.authorized import may, require
@@ -37,10 +37,9 @@ from ottla.metadata.foreign_records import DelegationTokenRecord
 from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import DelegationTokenRequestNotAllowed, ErrorCode, KafkaError
+from ottla.wire.times import moment
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NO_TIME = cast(TZAware, None)
-"""See `wire.nullable`."""
+_NO_TIME = moment(-1)
 
 
 def _refuse_creation(
@@ -95,9 +94,9 @@ async def create_delegation_token(
         principal_name=_parts(owner)[1],
         token_requester_principal_type=_parts(requester)[0],
         token_requester_principal_name=_parts(requester)[1],
-        issue_timestamp=_time(token.issue_timestamp),
-        expiry_timestamp=_time(token.expiration_timestamp),
-        max_timestamp=_time(token.max_timestamp),
+        issue_timestamp=moment(token.issue_timestamp),
+        expiry_timestamp=moment(token.expiration_timestamp),
+        max_timestamp=moment(token.max_timestamp),
         token_id=token.token_id,
         hmac=made.hmac,
         throttle_time=context.session.throttle_time,
@@ -114,7 +113,7 @@ async def renew_delegation_token(
     )
     return RenewDelegationTokenResponse(
         error_code=ErrorCode.none,
-        expiry_timestamp=_time(expires_ms),
+        expiry_timestamp=moment(expires_ms),
         throttle_time=context.session.throttle_time,
     )
 
@@ -129,7 +128,7 @@ async def expire_delegation_token(
     )
     return ExpireDelegationTokenResponse(
         error_code=ErrorCode.none,
-        expiry_timestamp=_time(expires_ms),
+        expiry_timestamp=moment(expires_ms),
         throttle_time=context.session.throttle_time,
     )
 
@@ -211,8 +210,3 @@ def _parts(principal: str) -> tuple[str, str]:
 
 def _milliseconds(period: timedelta) -> int:
     return period // timedelta(milliseconds=1)
-
-
-def _time(ms: int) -> TZAware:
-    """kio's type knows whole seconds, but it writes all."""
-    return cast(TZAware, _EPOCH + timedelta(milliseconds=ms))

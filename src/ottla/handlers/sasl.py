@@ -10,19 +10,18 @@ SaslAuthenticate: v1 how long the session may last (KIP-368) · v2 flexible
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
 
 from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
 from kio.schema.sasl_authenticate.v2.response import SaslAuthenticateResponse
 from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 from kio.schema.sasl_handshake.v1.response import SaslHandshakeResponse
-from kio.static.primitive import i64Timedelta
 
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.registry import handles
 from ottla.security.sasl.authentication import IllegalStep, LoginRefused
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode
+from ottla.wire.times import period
 
 log = logging.getLogger(__name__)
 
@@ -68,5 +67,5 @@ async def sasl_authenticate(
         error_code=ErrorCode.none,
         error_message=None,
         auth_bytes=answer.message,
-        session_lifetime=i64Timedelta.parse(timedelta(milliseconds=answer.lifetime_ms)),
+        session_lifetime=period(answer.lifetime_ms),
     )

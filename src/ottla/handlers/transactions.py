@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import groupby
 
 from kio.schema.add_offsets_to_txn.v4.request import AddOffsetsToTxnRequest
@@ -38,7 +38,7 @@ from kio.schema.list_transactions.v2.request import ListTransactionsRequest
 from kio.schema.list_transactions.v2.response import ListTransactionsResponse
 from kio.schema.list_transactions.v2.response import TransactionState as ListedState
 from kio.schema.types import ProducerId, TopicName, TransactionalId
-from kio.static.primitive import TZAware, i16, i32, i32Timedelta
+from kio.static.primitive import i16, i32, i32Timedelta
 
 from ottla.coordinator.transactions.transaction import BUMPS_EPOCH
 from ottla.handlers.authorized import may, require
@@ -52,11 +52,11 @@ from ottla.runtime.turns import in_turns
 from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.times import moment
 
 _told = fenced_before(2)
 _FIRST_FROM_BROKERS = 4
 _FIRST_BUMPING_EPOCH = 5
-_START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ async def _describe(
             transactional_id=transactional_id,
             transaction_state="",
             transaction_timeout=i32Timedelta.parse(timedelta(0)),
-            transaction_start_time=_time(0),
+            transaction_start_time=moment(0),
             producer_id=ProducerId(0),
             producer_epoch=i16(0),
             topics=(),
@@ -226,7 +226,7 @@ async def _describe(
         transactional_id=transactional_id,
         transaction_state=found.state.label,
         transaction_timeout=i32Timedelta.parse(timedelta(milliseconds=found.timeout_ms)),
-        transaction_start_time=_time(found.started_ms),
+        transaction_start_time=moment(found.started_ms),
         producer_id=ProducerId(found.producer_id),
         producer_epoch=i16(found.epoch),
         topics=tuple(
@@ -235,13 +235,6 @@ async def _describe(
             if may(context, Operation.DESCRIBE, AclResource.TOPIC, topic.topic, quietly=True)
         ),
     )
-
-
-def _time(timestamp_ms: int) -> TZAware:
-    """None, see `wire.nullable`, of what has not begun. kio's type knows whole seconds, but it writes all."""
-    if timestamp_ms < 0:
-        return None  # type: ignore[return-value]
-    return _START + timedelta(milliseconds=timestamp_ms)  # type: ignore[return-value]
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> Iterable[TopicData]:

@@ -1,11 +1,12 @@
-"""What kio must not see of a message: array counts that lie, endless names, tagged fields it does not know.
+"""What kio must not see of a message: array counts that lie, endless names, tagged fields it does not know,
+periods longer than it can hold.
 
 kio's native parser reserves room for as many elements as a request announces before it reads the first one:
 a frame of thirty bytes that announces thirty billion ends the process, because a failed allocation aborts.
 No element is smaller than a byte, so a count larger than the bytes that are left is a lie.
 
 It refuses tagged fields that it does not know. Those are there to be skipped (KIP-482): a newer client, or
-broker, may say more than this one understands. They are cut out.
+broker, may say more than this one understands. They are cut out. Periods are shortened, see `times`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, TypeAlias
 
 from ottla.varints import read_uvarint, uvarint
 from ottla.wire.frame import MalformedFrame
+from ottla.wire.times import FURTHEST_MS
 
 Edit: TypeAlias = tuple[int, int, bytes]
 """From, to, and what belongs there instead."""
@@ -44,9 +46,9 @@ STRING_BYTES_MAX = 0x7FFF
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
 _WIDTHS = {
     "bool": 1,
-    "datetime_i64": 8,
     "error_code": 2,
     "float64": 8,
     "int8": 1,
@@ -54,7 +56,6 @@ _WIDTHS = {
     "int32": 4,
     "int64": 8,
     "timedelta_i32": 4,
-    "timedelta_i64": 8,
     "uint8": 1,
     "uint16": 2,
     "uint32": 4,
@@ -109,6 +110,8 @@ def _value(hint: Any, kind: str | None, flexible: bool) -> Walk:
         return _array(item, flexible, nullable)
     if kind is None:
         return _nullable_entity(walker(hint)) if nullable else walker(hint)
+    if kind in FURTHEST_MS:
+        return _bounded(*FURTHEST_MS[kind])
     if kind in _WIDTHS:
         width = _WIDTHS[kind]
         return lambda frame, at, found: at + width
@@ -146,6 +149,17 @@ def _string(read_length: Callable[[memoryview, int], tuple[int, int]]) -> Walk:
         if length > STRING_BYTES_MAX:
             raise MalformedFrame(f"it has a string of {length} bytes, and {STRING_BYTES_MAX} is the limit")
         return at + max(length, 0)
+
+    return walk
+
+
+def _bounded(least: int, most: int) -> Walk:
+    def walk(frame: memoryview, at: int, found: Found) -> int:
+        (value,) = _INT64.unpack_from(frame, at)
+        end = at + _INT64.size
+        if not least <= value <= most:
+            found.edits.append((at, end, _INT64.pack(least if value < least else most)))
+        return end
 
     return walk
 

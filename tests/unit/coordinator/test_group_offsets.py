@@ -176,6 +176,14 @@ def test_a_live_group_loses_offsets_of_topics_it_no_longer_reads() -> None:
     assert driver.fetch("g", topic="old") is None
 
 
+def test_an_old_client_may_ask_for_retention_for_ever() -> None:
+    driver = Driver(settings=RETENTION)
+    assert driver.commit("g", 1, retention_ms=2**63 - 1) is ErrorCode.none
+    driver.restart()
+    driver.advance(2 * DAY_MS)
+    assert driver.fetch("g") == 1
+
+
 def test_an_old_client_may_ask_for_its_own_retention() -> None:
     driver = Driver(RETENTION)
     driver.commit("g", 1, retention_ms=120_000)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterable, Sequence
 
+from ottla.config.key import LONG_MAX
 from ottla.coordinator.groups.classic_group import NO_TIMESTAMP, ClassicGroup, State
 from ottla.coordinator.groups.commands import (
     CommitRequest,
@@ -49,7 +50,7 @@ class Offsets:
         zombie_check = self._check_commit(group, request)
         producer = request.producer
         now_ms = self._journal.now.wall_ms
-        expire_ms = NO_EXPIRY if request.retention_ms == -1 else now_ms + request.retention_ms
+        expire_ms = NO_EXPIRY if request.retention_ms == -1 else min(now_ms + request.retention_ms, LONG_MAX)
         if zombie_check is not None:
             for topic in request.topics:
                 for partition in topic.partitions:
