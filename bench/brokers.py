@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from typing import Protocol
 from bench import encoding
 from bench.connection import Connection, connect_when_open
 from bench.process import Memory, cpu_seconds, memory
+from ottla.runtime.net import free_ports
 
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 30
@@ -121,9 +121,7 @@ def started(kind: BrokerKind, data_dir: str, output: Path) -> Iterator[RunningBr
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_ports("127.0.0.1", 1)[0]
 
 
 def _await_first_ack(broker: RunningBroker) -> None:

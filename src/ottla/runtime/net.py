@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import resource
 import socket
 import ssl
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 
 BACKLOG = 1024
 ACCEPT_AGAIN_SECONDS = 0.1
+_PORTS_TO_CHOOSE_FROM = range(15_000, 32_000)
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
@@ -63,12 +65,18 @@ class Network(Protocol):
 
 
 def free_ports(host: str, count: int) -> list[int]:
-    """Free at this moment: nobody can promise more."""
+    """Free at this moment, and none that the system gives to outgoing connections: such a connection could
+    take it before it is used, or while the one who uses it is started again."""
+    chance = random.SystemRandom()
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((host, 0))
-        return [each.getsockname()[1] for each in sockets]
+        ports: list[int] = []
+        while len(ports) < count:
+            port = chance.choice(_PORTS_TO_CHOOSE_FROM)
+            taken = stack.enter_context(socket.socket())
+            with suppress(OSError):
+                taken.bind((host, port))
+                ports.append(port)
+        return ports
 
 
 class AsyncioListener:

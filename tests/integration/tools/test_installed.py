@@ -7,12 +7,12 @@ import random
 import subprocess
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from ottla.cli.framework import catalogue
+from ottla.runtime.net import free_ports
 
 BIN = Path(sys.executable).parent
 SERVER_PROPERTIES = """\
@@ -69,19 +69,12 @@ def test_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def free_port() -> int:
-    import socket
-
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        return int(server.getsockname()[1])
-
-
 def test_the_quick_start_as_it_is_typed(tmp_path: Path) -> None:
     """https://kafka.apache.org/quickstart, but for the port, the directory and an end to the consumer."""
     (tmp_path / "bin").symlink_to(BIN)
     (tmp_path / "config").mkdir()
     node_id = random.randrange(10_000, 1_000_000)
-    port, controller_port = free_port(), free_port()
+    port, controller_port = free_ports("127.0.0.1", 2)
     (tmp_path / "config/server.properties").write_text(
         SERVER_PROPERTIES.format(
             node_id=node_id, port=port, controller_port=controller_port, directory=tmp_path
@@ -132,7 +125,7 @@ def test_the_quick_start_as_it_is_typed(tmp_path: Path) -> None:
 
 def test_a_broker_in_the_background(tmp_path: Path) -> None:
     node_id = random.randrange(10_000, 1_000_000)
-    port = free_port()
+    (port,) = free_ports("127.0.0.1", 1)
     properties = f"node.id={node_id}\nlisteners=PLAINTEXT://127.0.0.1:{port}\nlog.dirs={tmp_path}/data\n"
     (tmp_path / "server.properties").write_text(properties)
     began = time.monotonic()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import Iterator
 
@@ -16,6 +15,7 @@ from kafka import KafkaProducer
 from transforming.outcome import read_topic
 
 import ottla.testing
+from ottla.runtime.net import free_ports
 
 PARTITIONS = 2
 RECORDS = 400
@@ -26,7 +26,7 @@ PACE_S = 0.001
 @pytest.fixture
 def proxy(request: pytest.FixtureRequest) -> Iterator[FaultyProxy]:
     with FaultyProxy(request.param) as running:
-        running.target_port = free_port()
+        running.target_port = free_ports(HOST, 1)[0]
         settings = {
             "listeners": f"PLAINTEXT://{HOST}:{running.target_port}",
             "advertised.listeners": f"PLAINTEXT://{HOST}:{running.port}",
@@ -35,12 +35,6 @@ def proxy(request: pytest.FixtureRequest) -> Iterator[FaultyProxy]:
             admin = AdminClient({"bootstrap.servers": f"{HOST}:{running.port}"})
             admin.create_topics([NewTopic("t", PARTITIONS, 1)])["t"].result(20)
             yield running
-
-
-def free_port() -> int:
-    with socket.create_server((HOST, 0)) as unused:
-        port: int = unused.getsockname()[1]
-        return port
 
 
 def values() -> Iterator[tuple[int, bytes]]:
