@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+from ottla.runtime.net import free_ports
 from ottla.testing.settings import SettingValue, properties
 
 READY_SECONDS_MAX = 60.0
@@ -29,13 +30,13 @@ class BrokerProcess:
         self,
         settings: Mapping[str, SettingValue] | None = None,
         data_dir: str | None = None,
-        port: int = 0,
+        port: int | None = None,
         log_level: str = "info",
     ) -> None:
         self._settings = properties(settings)
         self._own_dir = tempfile.mkdtemp(prefix="ottla-")
         self.data_dir = data_dir or f"{self._own_dir}/data"
-        self.port = port
+        self.port = free_ports("127.0.0.1", 1)[0] if port is None else port
         self.seconds_to_ready = 0.0
         self._log_level = log_level
         self._log_path = f"{self._own_dir}/broker.log"
