@@ -12,7 +12,8 @@ from ottla.cli.cluster.admin import Admin
 from ottla.cli.framework.errors import ToolError
 from ottla.cli.framework.output import warn
 from ottla.client.admin.groups import committed_offsets
-from ottla.client.admin.topics import Partition, TopicState, find_topics, offsets_or_fail
+from ottla.client.admin.offset_reset import offsets_at, within_bounds
+from ottla.client.admin.topics import Partition, TopicState, find_topics
 from ottla.client.cluster import EARLIEST, LATEST
 
 SCENARIOS = (
@@ -28,7 +29,6 @@ SCENARIOS = (
 _DURATION = re.compile(
     r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
 )
-_NO_OFFSET = -1
 
 
 def scenario(given: argparse.Namespace) -> str:
@@ -49,11 +49,12 @@ def new_offsets(
     partitions = chosen_partitions(given, admin, list(committed))
     match how:
         case "to_earliest":
-            return _listed(admin, partitions, EARLIEST)
+            return admin.call(offsets_at, partitions, EARLIEST)
         case "to_latest":
-            return _listed(admin, partitions, LATEST)
+            return admin.call(offsets_at, partitions, LATEST)
         case "to_current":
-            ends = _listed(admin, [place for place in partitions if place not in committed], LATEST)
+            missing = [place for place in partitions if place not in committed]
+            ends = admin.call(offsets_at, missing, LATEST)
             kept = {place: committed[place] for place in partitions if place in committed}
             return dict(sorted({**kept, **ends}.items()))
         case "to_offset":
@@ -67,9 +68,9 @@ def new_offsets(
                 )
             return _clamped(given, admin, {place: committed[place] + given.shift_by for place in partitions})
         case "to_datetime":
-            return _at(admin, partitions, parse_datetime(given.to_datetime))
+            return admin.call(offsets_at, partitions, parse_datetime(given.to_datetime))
         case _:
-            return _at(admin, partitions, now_ms - parse_duration_ms(given.by_duration))
+            return admin.call(offsets_at, partitions, now_ms - parse_duration_ms(given.by_duration))
 
 
 def chosen_partitions(given: argparse.Namespace, admin: Admin, known: list[Partition]) -> list[Partition]:
@@ -122,29 +123,12 @@ def _of(topic: TopicState, numbers: str) -> set[Partition]:
     return {Partition(topic.name, number) for number in asked}
 
 
-def _listed(admin: Admin, partitions: list[Partition], time: int) -> dict[Partition, int]:
-    if not partitions:
-        return {}
-    found = admin.call(offsets_or_fail, dict.fromkeys(partitions, time))
-    return {place: item.offset for place, item in found.items()}
-
-
-def _at(admin: Admin, partitions: list[Partition], timestamp_ms: int) -> dict[Partition, int]:
-    """The first record of that time or later; the end where there is none."""
-    found = _listed(admin, partitions, timestamp_ms)
-    ends = _listed(admin, [place for place, offset in found.items() if offset == _NO_OFFSET], LATEST)
-    return dict(sorted({**found, **ends}.items()))
-
-
 def _clamped(
     given: argparse.Namespace, admin: Admin, wanted: Mapping[Partition, int]
 ) -> dict[Partition, int]:
-    partitions = sorted(wanted)
-    starts, ends = _listed(admin, partitions, EARLIEST), _listed(admin, partitions, LATEST)
-    offsets: dict[Partition, int] = {}
-    for place in partitions:
+    offsets = admin.call(within_bounds, wanted)
+    for place, inside in offsets.items():
         offset = wanted[place]
-        inside = min(max(offset, starts[place]), ends[place])
         if inside != offset:
             side = "higher than latest" if offset > inside else "lower than earliest"
             warn(
@@ -152,7 +136,6 @@ def _clamped(
                 f"New offset ({offset}) is {side} offset for topic partition {place}. "
                 f"Value will be set to {inside}",
             )
-        offsets[place] = inside
     return offsets
 
 

@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
-from ottla.cli.files.java_text import double
 from ottla.cli.files.releases import METADATA_VERSION, level_text
+from ottla.metadata.java_text import double
 from ottla.metadata.uuids import uuid_text
 
 if TYPE_CHECKING:

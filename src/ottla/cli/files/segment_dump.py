@@ -7,10 +7,10 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
-from ottla.cli.files.record_json import compact, entity
 from ottla.log.index import OFFSET_ENTRY, TIME_ENTRY
 from ottla.log.snapshots import CorruptSnapshot, decode_producers
 from ottla.metadata.control import ControlType, control_type
+from ottla.metadata.record_json import compact, entity
 from ottla.records.batch import DELETE_HORIZON, LOG_APPEND_TIME, BatchHeader, crc_matches, iter_headers
 from ottla.records.compression import CODEC_NAMES, CorruptRecords
 from ottla.records.records import Record, iter_records

@@ -126,14 +126,14 @@ def _describe_clients(
     given: argparse.Namespace, admin: Admin, entities: list[tuple[str, str | None]]
 ) -> None:
     from ottla.cli.cluster import client_configs
-    from ottla.cli.files.java_text import double
+    from ottla.metadata.java_text import double
     from ottla.wire.api import ApiKey
 
     lines: list[str] = []
     data: list[dict[str, Any]] = []
     for quotas in client_configs.describe_quotas(admin, entities):
         values = ", ".join(f"{name}={double(value)}" for name, value in quotas.values.items())
-        lines.append(f"Quota configs for {quotas.title} are {values}")
+        lines.append(f"Quota configs for {client_configs.title(quotas.entity)} are {values}")
         data.append({"entity": quotas.entity, "quotas": quotas.values})
     # Credentials are a user's alone, not those of a user with a client, and nobody's defaults.
     (kind, user), *others = entities

@@ -7,11 +7,15 @@ import base64
 import binascii
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ottla.cli.framework.errors import ToolError, check
+from ottla.cli.framework.errors import ToolError
 from ottla.cli.framework.output import show
 from ottla.cli.framework.tool import BOOTSTRAP_SERVER, Option, Tool
+
+if TYPE_CHECKING:
+    from ottla.cli.cluster.admin import Admin
+    from ottla.client.admin.tokens import Principal, Token
 
 _ACTIONS = ("create", "renew", "expire", "describe")
 # What each cannot go without, and what makes no sense with it.
@@ -49,92 +53,67 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
-def _create(given: argparse.Namespace, admin: Any) -> None:
-    from ottla.wire.api import ApiKey
+def _create(given: argparse.Namespace, admin: Admin) -> None:
+    from ottla.client.admin.tokens import create_token
 
     renewers = [_principal(text) for text in given.renewer_principal]
-    owner = _principal(given.owner_principal[0]) if given.owner_principal else (None, None)
-    answer = admin.ask(
-        ApiKey.CREATE_DELEGATION_TOKEN,
-        {
-            "owner_principal_type": owner[0],
-            "owner_principal_name": owner[1],
-            "renewers": [{"principal_type": kind, "principal_name": name} for kind, name in renewers],
-            "max_lifetime": given.max_life_time_period,
-        },
-    )
-    check(answer.error_code, None)
-    named = ", ".join(":".join(renewer) for renewer in renewers)
-    made = {
-        "tokenId": answer.token_id,
-        "hmac": base64.b64encode(answer.hmac).decode(),
-        "owner": f"{answer.principal_type}:{answer.principal_name}",
-        "requester": f"{answer.token_requester_principal_type}:{answer.token_requester_principal_name}",
-        "renewers": [":".join(renewer) for renewer in renewers],
-        "issued": answer.issue_timestamp,
-        "expires": answer.expiry_timestamp,
-        "ends": answer.max_timestamp,
-    }
+    owner = _principal(given.owner_principal[0]) if given.owner_principal else None
+    made = _shown(admin.call(create_token, owner, renewers, given.max_life_time_period))
+    named = ", ".join(map(str, renewers))
     lines = [
         f"Calling create token operation with renewers :[{named}] , max-life-time-period "
         f":{given.max_life_time_period}",
-        f"Created delegation token with tokenId : {answer.token_id}",
+        f"Created delegation token with tokenId : {made['tokenId']}",
     ]
     show(given, _as_json(made), lines + _table([made]))
 
 
-def _renew(given: argparse.Namespace, admin: Any) -> None:
-    from ottla.wire.api import ApiKey
+def _renew(given: argparse.Namespace, admin: Admin) -> None:
+    from ottla.client.admin.tokens import renew_token
 
-    values = {"hmac": _hmac(given), "renew_period": given.renew_time_period}
-    answer = admin.ask(ApiKey.RENEW_DELEGATION_TOKEN, values)
-    check(answer.error_code, None)
+    expires = _date(admin.call(renew_token, _hmac(given), given.renew_time_period))
     lines = [
         f"Calling renew token operation with hmac :{given.hmac} , renew-time-period "
         f":{given.renew_time_period}",
-        f"Completed renew operation. New expiry date : {_date(answer.expiry_timestamp)}",
+        f"Completed renew operation. New expiry date : {expires}",
     ]
-    show(given, {"expires": _date(answer.expiry_timestamp)}, lines)
+    show(given, {"expires": expires}, lines)
 
 
-def _expire(given: argparse.Namespace, admin: Any) -> None:
-    from ottla.wire.api import ApiKey
+def _expire(given: argparse.Namespace, admin: Admin) -> None:
+    from ottla.client.admin.tokens import expire_token
 
-    values = {"hmac": _hmac(given), "expiry_time_period": given.expiry_time_period}
-    answer = admin.ask(ApiKey.EXPIRE_DELEGATION_TOKEN, values)
-    check(answer.error_code, None)
+    expires = _date(admin.call(expire_token, _hmac(given), given.expiry_time_period))
     lines = [
         f"Calling expire token operation with hmac :{given.hmac} , expire-time-period "
         f":{given.expiry_time_period}",
-        f"Completed expire operation. New expiry date : {_date(answer.expiry_timestamp)}",
+        f"Completed expire operation. New expiry date : {expires}",
     ]
-    show(given, {"expires": _date(answer.expiry_timestamp)}, lines)
+    show(given, {"expires": expires}, lines)
 
 
-def _describe(given: argparse.Namespace, admin: Any) -> None:
-    from ottla.wire.api import ApiKey
+def _describe(given: argparse.Namespace, admin: Admin) -> None:
+    from ottla.client.admin.tokens import describe_tokens
 
     owners = [_principal(text) for text in given.owner_principal]
-    asked = [{"principal_type": kind, "principal_name": name} for kind, name in owners] or None
-    answer = admin.ask(ApiKey.DESCRIBE_DELEGATION_TOKEN, {"owners": asked})
-    check(answer.error_code, None)
-    tokens = [
-        {
-            "tokenId": token.token_id,
-            "hmac": base64.b64encode(token.hmac).decode(),
-            "owner": f"{token.principal_type}:{token.principal_name}",
-            "requester": f"{token.token_requester_principal_type}:{token.token_requester_principal_name}",
-            "renewers": [f"{each.principal_type}:{each.principal_name}" for each in token.renewers],
-            "issued": datetime.fromtimestamp(token.issue_timestamp / 1000),
-            "expires": datetime.fromtimestamp(token.expiry_timestamp / 1000),
-            "ends": datetime.fromtimestamp(token.max_timestamp / 1000),
-        }
-        for token in answer.tokens
-    ]
-    named = ", ".join(":".join(owner) for owner in owners)
+    tokens = [_shown(token) for token in admin.call(describe_tokens, owners)]
+    named = ", ".join(map(str, owners))
     asking = f"for owners: [{named}]" if owners else "for current user."
     lines = [f"Calling describe token operation {asking}", f"Total number of tokens : {len(tokens)}"]
     show(given, [_as_json(token) for token in tokens], lines + _table(tokens))
+
+
+def _shown(token: Token) -> dict[str, Any]:
+    return {
+        "tokenId": token.id,
+        "hmac": base64.b64encode(token.hmac).decode(),
+        "owner": str(token.owner),
+        "requester": str(token.requester),
+        "renewers": [str(renewer) for renewer in token.renewers],
+        "issued": token.issued,
+        "expires": token.expires,
+        "ends": token.ends,
+    }
 
 
 def _table(tokens: Iterable[dict[str, Any]]) -> list[str]:
@@ -156,11 +135,13 @@ def _as_json(token: dict[str, Any]) -> dict[str, Any]:
     return {name: _date(value) if isinstance(value, datetime) else value for name, value in token.items()}
 
 
-def _principal(text: str) -> tuple[str, str]:
+def _principal(text: str) -> Principal:
+    from ottla.client.admin.tokens import Principal
+
     kind, separator, name = text.strip().partition(":")
     if not separator:
         raise ToolError(f"expected a string in format principalType:principalName but got {text}")
-    return kind, name
+    return Principal(kind, name)
 
 
 def _hmac(given: argparse.Namespace) -> bytes:

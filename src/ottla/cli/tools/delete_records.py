@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli.framework.errors import ToolError, code_name
@@ -17,31 +16,15 @@ if TYPE_CHECKING:
 
 def run(given: argparse.Namespace) -> int:
     from ottla.cli.cluster.admin import cluster
-    from ottla.client.admin.topics import Partition, by_leader
-    from ottla.wire.api import ApiKey
-    from ottla.wire.errors import ErrorCode
+    from ottla.client.admin.topics import delete_records
+    from ottla.wire.errors import KafkaError
 
     wanted = _read(given.offset_json_file)
     rows: list[tuple[str, int, str]] = []
     with cluster(given) as admin:
-        for leader, partitions in admin.call(by_leader, wanted).items():
-            topics: dict[str, list[dict[str, int]]] = defaultdict(list)
-            for partition in partitions:
-                topics[partition.topic].append(
-                    {"partition_index": partition.number, "offset": wanted[partition]}
-                )
-            answer = admin.ask(
-                ApiKey.DELETE_RECORDS,
-                {
-                    "topics": [{"name": name, "partitions": items} for name, items in topics.items()],
-                    "timeout": admin.request_timeout_ms,
-                },
-                node=leader,
-            )
-            for topic in answer.topics:
-                for item in topic.partitions:
-                    error = "" if item.error_code == ErrorCode.none else code_name(item.error_code)
-                    rows.append((str(Partition(topic.name, item.partition_index)), item.low_watermark, error))
+        for partition, found in admin.call(delete_records, wanted).items():
+            low, error = (-1, code_name(found.code)) if isinstance(found, KafkaError) else (found, "")
+            rows.append((str(partition), low, error))
     rows.sort()
     lines = ["Executing records delete operation", "Records delete operation completed:"]
     lines += [

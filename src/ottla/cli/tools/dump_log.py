@@ -79,7 +79,8 @@ def _decoder(given: argparse.Namespace) -> Decode | None:
     if given.cluster_metadata_decoder:
         return _metadata
     if given.offsets_decoder or given.transaction_log_decoder:
-        from ottla.cli.files.coordinator_json import dumped, group_record, transaction_record
+        from ottla.cli.files.coordinator_json import dumped
+        from ottla.coordinator.record_json import group_record, transaction_record
 
         decode = group_record if given.offsets_decoder else transaction_record
         return lambda record: dumped(decode, record.key, record.value, record.offset)
@@ -100,7 +101,7 @@ def _text(record: Record) -> tuple[str | None, str | None]:
 
 
 def _metadata(record: Record) -> tuple[str | None, str | None]:
-    from ottla.cli.files.record_json import metadata_json
+    from ottla.metadata.record_json import metadata_json
     from ottla.metadata.records import MetadataRecordError
 
     try:

@@ -13,7 +13,7 @@ from ottla.cli.framework.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, T
 
 def run(given: argparse.Namespace) -> int:
     from ottla.cli.cluster.admin import cluster
-    from ottla.wire.api import ApiKey
+    from ottla.client.admin.log_dirs import describe_log_dirs
     from ottla.wire.errors import ErrorCode
 
     wanted_topics = {name for name in given.topic_list.split(",") if name}
@@ -34,26 +34,22 @@ def run(given: argparse.Namespace) -> int:
             )
         asked = [broker for broker in present if not wanted_brokers or broker in wanted_brokers]
         for broker in asked:
-            answer = admin.ask(
-                ApiKey.DESCRIBE_LOG_DIRS, {"topics": None}, node=broker, about=f"broker {broker}"
-            )
             directories = []
-            for result in answer.results:
+            for found in admin.call(describe_log_dirs, broker):
                 partitions = [
                     {
-                        "partition": f"{topic.name}-{item.partition_index}",
-                        "size": item.partition_size,
-                        "offsetLag": item.offset_lag,
-                        "isFuture": item.is_future_key,
+                        "partition": str(held.partition),
+                        "size": held.size_bytes,
+                        "offsetLag": held.offset_lag,
+                        "isFuture": held.is_future,
                     }
-                    for topic in result.topics
-                    if not wanted_topics or topic.name in wanted_topics
-                    for item in topic.partitions
+                    for held in found.replicas
+                    if not wanted_topics or held.partition.topic in wanted_topics
                 ]
-                error = None if result.error_code == ErrorCode.none else code_name(result.error_code)
-                directories.append({"partitions": partitions, "error": error, "logDir": result.log_dir})
+                error = None if found.error_code == ErrorCode.none else code_name(found.error_code)
+                directories.append({"partitions": partitions, "error": error, "logDir": found.path})
                 rows += [
-                    (broker, result.log_dir, item["partition"], item["size"], item["offsetLag"])
+                    (broker, found.path, item["partition"], item["size"], item["offsetLag"])
                     for item in partitions
                 ]
             brokers.append({"broker": broker, "logDirs": directories})

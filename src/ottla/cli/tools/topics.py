@@ -89,8 +89,8 @@ def _check(given: argparse.Namespace) -> str:
 
 
 def _create(given: argparse.Namespace, admin: Admin) -> None:
-    from ottla.cli.framework.errors import Refused, check
-    from ottla.wire.api import ApiKey
+    from ottla.cli.framework.errors import Refused
+    from ottla.client.admin.topics import create_topic
     from ottla.wire.errors import ErrorCode
 
     configs = _configs(given.config)
@@ -102,27 +102,15 @@ def _create(given: argparse.Namespace, admin: Admin) -> None:
     if given.partitions is not None and given.partitions < 1:
         raise TopicError("The partitions must be greater than 0")
     assignment = _assignment(given.replica_assignment)
-    answer = admin.ask(
-        ApiKey.CREATE_TOPICS,
-        {
-            "topics": [
-                {
-                    "name": given.topic,
-                    "num_partitions": -1 if given.partitions is None else given.partitions,
-                    "replication_factor": -1 if factor is None else factor,
-                    "assignments": [
-                        {"partition_index": index, "broker_ids": brokers}
-                        for index, brokers in enumerate(assignment)
-                    ],
-                    "configs": [{"name": name, "value": value} for name, value in configs.items()],
-                }
-            ],
-            "timeout": admin.request_timeout_ms,
-        },
-    )
-    (result,) = answer.topics
     try:
-        check(result.error_code, result.error_message)
+        result = admin.call(
+            create_topic,
+            given.topic,
+            partitions=given.partitions,
+            replication_factor=factor,
+            configs=configs,
+            assignment=assignment,
+        )
     except Refused as error:
         if error.code == ErrorCode.topic_already_exists and given.if_not_exists:
             return
@@ -137,33 +125,15 @@ def _list(given: argparse.Namespace, admin: Admin) -> None:
 
 
 def _alter(given: argparse.Namespace, admin: Admin) -> None:
-    from ottla.cli.framework.errors import check
-    from ottla.client.admin.topics import describe_topics
-    from ottla.wire.api import ApiKey
+    from ottla.client.admin.topics import add_partitions, describe_topics
 
     names = _chosen(given, admin, must_exist=not given.if_exists)
     assignment = _assignment(given.replica_assignment)
     present = {topic.name: len(topic.partitions) for topic in admin.call(describe_topics, names)}
     if not names:
         return
-    answer = admin.ask(
-        ApiKey.CREATE_PARTITIONS,
-        {
-            "topics": [
-                {
-                    "name": name,
-                    "count": given.partitions,
-                    "assignments": [{"broker_ids": brokers} for brokers in assignment[present[name] :]]
-                    if assignment
-                    else None,
-                }
-                for name in names
-            ],
-            "timeout": admin.request_timeout_ms,
-        },
-    )
-    for result in answer.results:
-        check(result.error_code, result.error_message)
+    added = {name: assignment[present[name] :] for name in names} if assignment else None
+    admin.call(add_partitions, names, given.partitions, added)
     show(given, [{"topic": name, "partitions": given.partitions} for name in names], [])
 
 

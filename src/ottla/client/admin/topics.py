@@ -1,4 +1,4 @@
-"""Topics, their partitions and their offsets: listed, described, deleted."""
+"""Topics, their partitions, records and offsets: listed, described, created, deleted."""
 
 from __future__ import annotations
 
@@ -94,6 +94,99 @@ async def describe_topics(
             "topic_name": answer.next_cursor.topic_name,
             "partition_index": answer.next_cursor.partition_index,
         }
+
+
+async def create_topic(
+    cluster: ClusterClient,
+    name: str,
+    *,
+    partitions: int | None = None,
+    replication_factor: int | None = None,
+    configs: Mapping[str, str] | None = None,
+    assignment: Sequence[Sequence[int]] = (),
+) -> Any:
+    """What the cluster says of the new topic; what is None is up to the cluster."""
+    answer = await cluster.ask(
+        None,
+        ApiKey.CREATE_TOPICS,
+        {
+            "topics": [
+                {
+                    "name": name,
+                    "num_partitions": -1 if partitions is None else partitions,
+                    "replication_factor": -1 if replication_factor is None else replication_factor,
+                    "assignments": [
+                        {"partition_index": index, "broker_ids": list(brokers)}
+                        for index, brokers in enumerate(assignment)
+                    ],
+                    "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
+                }
+            ],
+            "timeout": cluster.timeouts.request_ms,
+        },
+        about="",
+    )
+    (result,) = answer.topics
+    raise_for_code(result.error_code, result.error_message, "")
+    return result
+
+
+async def add_partitions(
+    cluster: ClusterClient,
+    names: Iterable[str],
+    count: int,
+    assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
+) -> None:
+    """`count` is how many each topic has then; `assignments` say where the new ones of each topic go."""
+    answer = await cluster.ask(
+        None,
+        ApiKey.CREATE_PARTITIONS,
+        {
+            "topics": [
+                {
+                    "name": name,
+                    "count": count,
+                    "assignments": [{"broker_ids": list(brokers)} for brokers in assignments[name]]
+                    if assignments
+                    else None,
+                }
+                for name in names
+            ],
+            "timeout": cluster.timeouts.request_ms,
+        },
+        about="",
+    )
+    for result in answer.results:
+        raise_for_code(result.error_code, result.error_message, "")
+
+
+async def delete_records(
+    cluster: ClusterClient, before: Mapping[Partition, int]
+) -> dict[Partition, int | KafkaError]:
+    """Where each partition begins now; an offset of -1 deletes all that is committed."""
+    found: dict[Partition, int | KafkaError] = {}
+    for leader, partitions in (await by_leader(cluster, before)).items():
+        topics: dict[str, list[dict[str, int]]] = defaultdict(list)
+        for partition in partitions:
+            topics[partition.topic].append({"partition_index": partition.number, "offset": before[partition]})
+        answer = await cluster.ask(
+            leader,
+            ApiKey.DELETE_RECORDS,
+            {
+                "topics": [{"name": name, "partitions": items} for name, items in topics.items()],
+                "timeout": cluster.timeouts.request_ms,
+            },
+            about="",
+        )
+        for topic in answer.topics:
+            for item in topic.partitions:
+                partition = Partition(topic.name, item.partition_index)
+                found[partition] = (
+                    item.low_watermark
+                    if item.error_code == ErrorCode.none
+                    else error_for(item.error_code, None, "")
+                )
+    return dict(sorted(found.items()))
 
 
 async def delete_topics(cluster: ClusterClient, names: Sequence[str]) -> None:

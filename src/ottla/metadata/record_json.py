@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 from uuid import UUID
 
-from ottla.cli.files.java_text import double
+from ottla.metadata.java_text import double
 
 # The encoder writes numbers in Python's way. Java's way goes through it as a marked string.
 _DOUBLE = "\x01"
