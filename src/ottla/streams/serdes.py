@@ -120,45 +120,72 @@ def _write_json(value: Any) -> bytes:
 _JSON = Serde("JSON", _write_json, json.loads, "string")
 
 
-def convert(value: Any, wanted: Any, path: str) -> Any:
+# The types of the fields of dataclasses.
+Annotations = Mapping[type, Mapping[str, Any]]
+
+
+def annotations_of(kind: Any) -> dict[type, Mapping[str, Any]]:
+    """Of a type and all it is made of. Resolved where the program is: a worker has the classes, but not the
+    module in which annotations that are text could be looked up."""
+    found: dict[type, Mapping[str, Any]] = {}
+    waiting = [kind]
+    while waiting:
+        each = waiting.pop()
+        waiting += typing.get_args(each)
+        if isinstance(each, type) and dataclasses.is_dataclass(each) and each not in found:
+            try:
+                found[each] = typing.get_type_hints(each)
+            except NameError as error:
+                raise SerdeError(
+                    f"{each.__name__} has a field of a type that is not known here: {error}; define the type "
+                    "in the module of the class, above where the serde is used"
+                ) from error
+            waiting += found[each].values()
+    return found
+
+
+def convert(value: Any, wanted: Any, path: str, annotations: Annotations) -> Any:
     """Turn decoded JSON or Avro into an annotated type, naming the field where it does not fit."""
     if wanted is Any:
         return value
     origin = typing.get_origin(wanted)
     arguments = typing.get_args(wanted)
     if origin in {typing.Union, types.UnionType}:
-        return _convert_union(value, arguments, path)
+        return _convert_union(value, arguments, path, annotations)
     if origin in {list, tuple, set, frozenset}:
         if not isinstance(value, list | tuple):
             raise SerdeError(f"{path} is {value!r}, expected a list")
         item = arguments[0] if arguments else Any
-        return origin(convert(each, item, f"{path}[{index}]") for index, each in enumerate(value))
+        return origin(
+            convert(each, item, f"{path}[{index}]", annotations) for index, each in enumerate(value)
+        )
     if origin is dict:
         if not isinstance(value, Mapping):
             raise SerdeError(f"{path} is {value!r}, expected an object")
-        return {name: convert(each, arguments[1], f"{path}.{name}") for name, each in value.items()}
+        item = arguments[1]
+        return {name: convert(each, item, f"{path}.{name}", annotations) for name, each in value.items()}
     if dataclasses.is_dataclass(wanted) and isinstance(wanted, type):
-        return _convert_fields(value, wanted, path)
+        return _convert_fields(value, wanted, path, annotations)
     return _convert_scalar(value, wanted, path)
 
 
-def _convert_union(value: Any, arguments: tuple[Any, ...], path: str) -> Any:
+def _convert_union(value: Any, arguments: tuple[Any, ...], path: str, annotations: Annotations) -> Any:
     if value is None and type(None) in arguments:
         return None
     for candidate in arguments:
         if candidate is not type(None):
             try:
-                return convert(value, candidate, path)
+                return convert(value, candidate, path, annotations)
             except SerdeError:
                 continue
     names = ", ".join(getattr(argument, "__name__", str(argument)) for argument in arguments)
     raise SerdeError(f"{path} is {value!r}, expected one of {names}")
 
 
-def _convert_fields(value: Any, wanted: type, path: str) -> Any:
+def _convert_fields(value: Any, wanted: type, path: str, annotations: Annotations) -> Any:
     if not isinstance(value, Mapping):
         raise SerdeError(f"{path} is {value!r}, expected the fields of {wanted.__name__}")
-    hints = typing.get_type_hints(wanted)
+    hints = annotations[wanted]
     known = {field.name: field for field in dataclasses.fields(wanted)}
     unknown = sorted(set(value) - set(known))
     if unknown:
@@ -168,7 +195,7 @@ def _convert_fields(value: Any, wanted: type, path: str) -> Any:
     fields: dict[str, Any] = {}
     for name, field in known.items():
         if name in value:
-            fields[name] = convert(value[name], hints[name], f"{path}.{name}")
+            fields[name] = convert(value[name], hints[name], f"{path}.{name}", annotations)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise SerdeError(f"{path} lacks the field {name!r} of {wanted.__name__}")
     return wanted(**fields)
@@ -200,22 +227,31 @@ _PARSED: dict[Any, Callable[[Any], Any]] = {
 
 @functools.cache
 def _json_of(kind: type) -> Serde:
+    annotations = annotations_of(kind)
     return Serde(
         f"JSON of {kind.__name__}",
         _write_json,
-        lambda data: convert(json.loads(data), kind, kind.__name__),
+        lambda data: convert(json.loads(data), kind, kind.__name__, annotations),
         "string",
     )
 
 
 def _avro(schema: Mapping[str, Any] | str, kind: type | None) -> Serde:
+    declared = json.loads(schema) if isinstance(schema, str) else schema
+    return _avro_of(json.dumps(declared, sort_keys=True), kind)
+
+
+@functools.cache
+def _avro_of(schema: str, kind: type | None) -> Serde:
+    """One serde for one schema, however often and in whichever form it is given: serdes are compared."""
     try:
         import fastavro
     except ImportError as error:
         raise SerdeError("Avro needs the fastavro package: pip install 'ottla[avro]'") from error
-    declared = json.loads(schema) if isinstance(schema, str) else dict(schema)
+    declared = json.loads(schema)
     parsed = fastavro.parse_schema(declared)
     name = str(declared.get("name", declared.get("type")))
+    annotations = annotations_of(kind)
 
     def write(value: Any) -> bytes:
         out = io.BytesIO()
@@ -228,7 +264,7 @@ def _avro(schema: Mapping[str, Any] | str, kind: type | None) -> Serde:
         value = fastavro.schemaless_reader(source, parsed, None)
         if source.tell() != len(data):
             raise SerdeError(f"{len(data) - source.tell()} bytes are left over: the schema does not fit")
-        return value if kind is None else convert(value, kind, kind.__name__)
+        return value if kind is None else convert(value, kind, kind.__name__, annotations)
 
     return Serde(f"Avro {name}", write, read, None)
 

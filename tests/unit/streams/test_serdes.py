@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.streams.topologies import relaxed
 
-from ottla.streams import Serde, SerdeError, Serdes, Window, Windowed
+from ottla.streams import Consumed, Serde, SerdeError, Serdes, StreamsBuilder, Window, Windowed
 from ottla.streams.records import Change
 from ottla.streams.serdes import change_serde
 
@@ -106,6 +107,16 @@ def test_a_dataclass_with_everything_in_it() -> None:
 
 def test_equal_values_have_equal_bytes() -> None:
     assert Serdes.json().serialize({"a": 1, "b": 2}) == Serdes.json().serialize({"b": 2, "a": 1})
+
+
+def test_the_same_avro_schema_given_twice_is_the_same_serde() -> None:
+    schema = {"type": "record", "name": "P", "fields": [{"name": "x", "type": "long"}]}
+    assert Serdes.avro(schema) == Serdes.avro(json.dumps(dict(reversed(schema.items()))))
+    assert Serdes.avro(schema) != Serdes.avro({**schema, "name": "Q"})
+    builder = StreamsBuilder()
+    first = builder.stream("in", Consumed.with_(str, Serdes.avro(schema)))
+    second = builder.stream("in", Consumed.with_(str, Serdes.avro(dict(schema))))
+    first.merge(second).to("out")
 
 
 def test_an_avro_record_can_be_a_dataclass() -> None:

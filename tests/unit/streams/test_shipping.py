@@ -11,6 +11,8 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra ottla[spark]")
 
 PROGRAM = """
+from __future__ import annotations
+
 from dataclasses import dataclass
 from ottla.streams import Consumed, Produced, StreamsBuilder
 import beside
@@ -19,9 +21,19 @@ import beside
 class Point:
     x: int
 
+@dataclass
+class Line:
+    points: list[Point]
+    label: Label | None = None
+
+@dataclass
+class Label:
+    text: str
+
 def build():
     builder = StreamsBuilder()
-    stream = builder.stream("in", Consumed.with_(str, Point)).map_values(lambda point: beside.double(point.x))
+    lines = builder.stream("in", Consumed.with_(str, Line))
+    stream = lines.map_values(lambda line: beside.double(line.points[0].x))
     stream.filter(lambda x: x > beside.LIMIT).to("out", Produced.with_(str, int))
     return builder.build()
 """
@@ -47,7 +59,8 @@ from ottla.streams import Topology
 from ottla.streams.testing import TopologyTestDriver
 with TopologyTestDriver(Topology(loads(sys.stdin.buffer.read()))) as driver:
     topic = driver.create_input_topic("in")
-    topic.pipe_records([("k", '{"x": 3}'), ("k", '{"x": 6}')])
+    topic.pipe_input("k", '{"points": [{"x": 3}]}')
+    topic.pipe_input("k", '{"points": [{"x": 6}], "label": {"text": "6"}}')
     assert driver.create_output_topic("out", str, int).read_values() == [12]
 """
 
