@@ -56,7 +56,8 @@ class ProcessorContext(Protocol):
     def schedule(
         self, interval: Duration, kind: PunctuationType, callback: Callable[[int], None]
     ) -> Cancellable:
-        """Call back with the time whenever the interval has passed. Call it in ``init``."""
+        """Call back with the time whenever the interval has passed. Only in ``init``, always in the same
+        order: a timer that was cancelled stays so."""
         ...
 
 

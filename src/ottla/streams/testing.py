@@ -2,13 +2,15 @@
 milliseconds.
 
 Every sub-topology runs as one task with one partition, and records that reach an internal topic are read
-from it at once, so that the outputs of an input are there when ``pipe_input`` returns. Column expressions,
-if there are any, are evaluated on a local Spark session that is started when the first one is met.
+from it at once, so that the outputs of an input are there when ``pipe_input`` returns. Tasks and processors
+are made anew after each input, as for each micro-batch on Spark: what must last has to be in a store. Column
+expressions, if there are any, are evaluated on a local Spark session that is started when the first one is
+met.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -51,9 +53,11 @@ class TopologyTestDriver:
         self._pending: deque[OutputRecord] = deque()
         self._outputs: dict[str, deque[OutputRecord]] = {}
         self._global_stores: dict[str, Store] = {}
-        self._tasks: list[Task] = []
+        self._dropped: Counter[str] = Counter()
         self._columns: Any = None
-        self._open()
+        self._parts = [self._plan.only(names) for names in subtopologies(self._plan)]
+        self._open_global_stores()
+        self._tasks = [self._task(number) for number in range(len(self._parts))]
 
     def __enter__(self) -> TopologyTestDriver:
         return self
@@ -87,14 +91,18 @@ class TopologyTestDriver:
         for task in self._tasks:
             task.fire_wall_clock_timers()
         self._drain()
+        self._renew_tasks()
 
     def get_state_store(self, name: str) -> Any:
         """The store of that name, with everything processed so far."""
-        for task in self._tasks:
+        for number, task in enumerate(self._tasks):
             if name in task.stores:
-                return task.stores[name]
+                return _CurrentStore(self, number, name)
         known = sorted({store for task in self._tasks for store in task.stores})
         raise StreamsError(f"there is no store named {name}; there are {known}")
+
+    def current_store(self, task: int, name: str) -> Store:
+        return self._tasks[task].stores[name]
 
     def state(self) -> State:
         """Everything the topology remembers, as bytes: what a restart would find."""
@@ -108,11 +116,7 @@ class TopologyTestDriver:
     @property
     def dropped(self) -> dict[str, int]:
         """How many records were skipped by the rules of operators, by reason."""
-        counts: dict[str, int] = {}
-        for task in self._tasks:
-            for reason, count in task.dropped.items():
-                counts[reason] = counts.get(reason, 0) + count
-        return counts
+        return dict(sum((Counter(task.dropped) for task in self._tasks), self._dropped))
 
     @property
     def produced_topics(self) -> list[str]:
@@ -134,6 +138,7 @@ class TopologyTestDriver:
             raise StreamsError(f"the topology does not read the topic {topic}; it reads {read}")
         self._deliver(OutputRecord(topic, key, value, timestamp_ms, headers))
         self._drain()
+        self._renew_tasks()
 
     @property
     def now_ms(self) -> int:
@@ -142,19 +147,15 @@ class TopologyTestDriver:
     def output(self, topic: str) -> deque[OutputRecord]:
         return self._outputs.setdefault(topic, deque())
 
-    def _open(self) -> None:
-        groups = subtopologies(self._plan)
-        for number, names in enumerate(groups):
-            if names <= self._plan.global_nodes:
-                part = self._plan.only(names)
+    def _open_global_stores(self) -> None:
+        for number, part in enumerate(self._parts):
+            if _is_global(part):
                 for name in part.global_stores:
                     self._global_stores[name] = open_store(part.stores[name], self._backend(number, name))
-        for number, names in enumerate(groups):
-            self._tasks.append(self._task(number, self._plan.only(names)))
 
-    def _task(self, number: int, part: Plan) -> Task:
+    def _task(self, number: int) -> Task:
         return Task(
-            part,
+            self._parts[number],
             application_id=self._application_id,
             partition=0,
             backends=lambda store: self._backend(number, store),
@@ -164,6 +165,15 @@ class TopologyTestDriver:
             global_stores=self._global_stores,
             columns=self._column_evaluator,
         )
+
+    def _renew_tasks(self) -> None:
+        """Those that fill global stores live on, as in Spark's workers."""
+        for number, task in enumerate(self._tasks):
+            if not _is_global(task.plan):
+                task.flush()
+                task.close()
+                self._dropped += Counter(task.dropped)
+                self._tasks[number] = self._task(number)
 
     def _backend(self, task: int, store: str) -> Backend:
         return MemoryBackend(self._state.setdefault(task, {}).setdefault(store, {}))
@@ -191,6 +201,20 @@ class TopologyTestDriver:
         for task in self._tasks:
             if any(source.reads(record.topic) for source in task.plan.sources()):
                 task.process(placed)
+
+
+def _is_global(part: Plan) -> bool:
+    return part.nodes.keys() <= part.global_nodes
+
+
+class _CurrentStore:
+    """A store of the driver, whichever task has it now."""
+
+    def __init__(self, driver: TopologyTestDriver, task: int, name: str) -> None:
+        self._driver, self._task, self._name = driver, task, name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._driver.current_store(self._task, self._name), attribute)
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from ottla.streams import (
     Window,
     Windowed,
 )
+from ottla.streams.tasks.clock import schedules_clock_timers
 from ottla.streams.testing import TopologyTestDriver
 
 
@@ -92,6 +93,86 @@ def test_stream_time_timers_fire_with_the_records() -> None:
         for time in (5, 40, 99, 100, 130, 90, 420, 430, 500, 900):
             topic.pipe_input("k", "v", time)
     assert fired == [5, 100, 420, 500]
+
+
+class OncePerKey(Processor):
+    """Gives a reminder, until a record says that none is wanted any more."""
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self.timer = context.schedule(10, PunctuationType.WALL_CLOCK_TIME, self.remind)
+
+    def process(self, record: Record) -> None:
+        self.timer.cancel()
+
+    def remind(self, time_ms: int) -> None:
+        self.context.forward(Record("reminder", "", time_ms))
+
+
+def test_a_cancelled_timer_stays_cancelled_in_the_tasks_to_come() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").process(OncePerKey).to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        out = driver.create_output_topic("out")
+        driver.advance_wall_clock_time(10)
+        assert out.read_records() == [Record("reminder", "", 10)]
+        driver.create_input_topic("in").pipe_input("k", "enough")
+        driver.advance_wall_clock_time(100)
+        assert out.is_empty
+
+
+def test_the_driver_makes_processors_anew_as_spark_does() -> None:
+    class Count(Processor):
+        seen = 0
+
+        def process(self, record: Record) -> None:
+            self.seen += 1
+            self.context.forward(record.with_value(str(self.seen)))
+
+    builder = StreamsBuilder()
+    builder.stream("in").process(Count).to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in").pipe_records([("k", ""), ("k", "")])
+        assert driver.create_output_topic("out").read_values() == ["1", "1"]
+
+
+def test_a_timer_that_init_does_not_schedule_is_refused() -> None:
+    class Late(Processor):
+        def process(self, record: Record) -> None:
+            self.context.schedule(10, PunctuationType.WALL_CLOCK_TIME, lambda time_ms: None)
+
+    builder = StreamsBuilder()
+    builder.stream("in").process(Late, named="late")
+    with (
+        TopologyTestDriver(builder.build()) as driver,
+        pytest.raises(RecordError, match="late schedules a timer outside of init"),
+    ):
+        driver.create_input_topic("in").pipe_input("k", "v")
+
+
+def test_the_clock_is_asked_for_only_by_processors_that_schedule_a_timer_by_it() -> None:
+    class Plain(Processor):
+        def process(self, record: Record) -> None:
+            self.context.forward(record)
+
+    class ByStream(Plain):
+        def init(self, context: ProcessorContext) -> None:
+            super().init(context)
+            context.schedule(10, PunctuationType.STREAM_TIME, lambda time_ms: None)
+
+    class OnlyInWorkers(Plain):
+        def init(self, context: ProcessorContext) -> None:
+            raise OSError("no such device")
+
+    def asks(supplier: type[Processor]) -> bool:
+        builder = StreamsBuilder()
+        builder.stream("in").process(supplier).to("out")
+        return schedules_clock_timers(builder.build().plan)
+
+    assert not asks(Plain)
+    assert not asks(ByStream)
+    assert asks(OncePerKey)
+    assert asks(OnlyInWorkers), "who cannot be asked may have one"
 
 
 def test_process_values_must_keep_the_key() -> None:

@@ -23,10 +23,10 @@ from ottla.streams.on_spark.packets import PACKETS, RESULT_PACKETS, PackStage, u
 from ottla.streams.on_spark.query_plan import Aggregation, Kind, Query, results_topic
 from ottla.streams.on_spark.rows import AGGREGATED_SCHEMA, OUTPUT_SCHEMA
 from ottla.streams.on_spark.worker_tasks import StatelessStage, TaskProcessor, TaskSettings
-from ottla.streams.operators.custom import CustomProcessor
 from ottla.streams.operators.stateless import ToStream
 from ottla.streams.plan.partitions import task_count
 from ottla.streams.plan.plan import Plan, ProcessorNode, SinkNode, SourceNode
+from ottla.streams.tasks.clock import schedules_clock_timers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -165,10 +165,7 @@ class QueryBuilder:
 
     def _tasks(self, query: Query) -> DataFrame:
         refuse_columns(query.plan)
-        timers = any(
-            isinstance(node, ProcessorNode) and isinstance(node.operator, CustomProcessor)
-            for node in query.plan.nodes.values()
-        )
+        timers = schedules_clock_timers(query.plan)
         processor = TaskProcessor(query.plan, self._settings, with_timers=timers)
         packets = (
             self._inputs(query)

@@ -21,6 +21,7 @@ class TaskProcessorContext:
         self._node = node
         self._fixed_key = fixed_key
         self._scheduled = 0
+        self.is_initialised = False
         self.key: Any = None
 
     @property
@@ -63,6 +64,11 @@ class TaskProcessorContext:
     def schedule(
         self, interval: Duration, kind: PunctuationType, callback: Callable[[int], None]
     ) -> Cancellable:
+        if self.is_initialised:
+            raise StreamsError(
+                f"{self._node.name} schedules a timer outside of init: processors are made anew for every "
+                "micro-batch, and only timers that init schedules are known again"
+            )
         interval_ms = milliseconds("interval", interval, minimum_ms=1)
         name = f"{self._node.name}/timer-{self._scheduled}"
         self._scheduled += 1

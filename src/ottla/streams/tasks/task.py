@@ -227,6 +227,7 @@ class Task:
         self._processors.append(processor)
         context = TaskProcessorContext(self, node, fixed_key=custom.fixed_key)
         processor.init(context)
+        context.is_initialised = True
 
         def step(record: Record) -> None:
             context.key = record.key
