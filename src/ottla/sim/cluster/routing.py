@@ -34,43 +34,56 @@ _OUTDATED = frozenset(
 )
 
 
+class Routes:
+    """What a client has learned of whom to ask. Its connections share it: no client asks a leader of whose
+    successor it has heard, which may not know of that itself and refuse what comes after what it has."""
+
+    def __init__(self) -> None:
+        self.leaders: dict[tuple[str, int], tuple[str, int]] = {}
+        self.coordinators: dict[tuple[str, int], tuple[str, int]] = {}
+        self.epochs: dict[tuple[str, int], int] = {}
+        """The newest of each leader that was heard of: whoever leads in an older one is not believed."""
+
+    def forget(self) -> None:
+        self.leaders.clear()
+        self.coordinators.clear()
+
+
 class RoutedClient(Client):
     def __init__(
-        self, runtime: Runtime, brokers: Sequence[tuple[str, int]], chance: random.Random, timeout_s: float
+        self,
+        runtime: Runtime,
+        brokers: Sequence[tuple[str, int]],
+        chance: random.Random,
+        timeout_s: float,
+        routes: Routes | None = None,
     ) -> None:
         super().__init__(runtime, timeout_s=timeout_s)
         self._brokers = list(brokers)
         self._random = chance
         self._peers: dict[tuple[str, int], SimClient] = {}
-        self._leaders: dict[tuple[str, int], tuple[str, int]] = {}
-        self._coordinators: dict[tuple[str, int], tuple[str, int]] = {}
-        self._epochs: dict[tuple[str, int], int] = {}
-        """The newest of each leader that was heard of: whoever leads in an older one is not believed."""
+        self.routes = routes or Routes()
 
     async def send(self, request: Any, *, answered: bool = True) -> Any:
         try:
             address = await self._address_for(request)
             if address is None:
-                if request.__api_key__ == ApiKey.FETCH:
-                    # Anybody else may be a follower that is behind, and say that nothing is there.
+                if request.__api_key__ in (ApiKey.FETCH, ApiKey.PRODUCE):
+                    # Anybody else may be behind and not know it: nothing is there, or not what came before.
                     raise ConnectionError("nobody is known to lead the partition")
                 address = self._random.choice(self._brokers)
             answer = await self._peer(address).send(self._in_epoch(request), answered=answered)
         except OSError:
-            self._forget()
+            self.routes.forget()
             raise
         if answer is not None and _is_outdated(answer):
-            self._forget()
+            self.routes.forget()
         return answer
 
     def close(self) -> None:
-        self._forget()
+        self.routes.forget()
         for peer in self._peers.values():
             peer.close()
-
-    def _forget(self) -> None:
-        self._leaders.clear()
-        self._coordinators.clear()
 
     def _peer(self, address: tuple[str, int], timeout_s: float | None = None) -> SimClient:
         key = address if timeout_s is None else (f"{address[0]}?", address[1])
@@ -109,12 +122,12 @@ class RoutedClient(Client):
             return request
         topic = request.topics[0]
         part = topic.partitions[0]
-        epoch = self._epochs.get((topic.topic, part.partition), -1)
+        epoch = self.routes.epochs.get((topic.topic, part.partition), -1)
         named = dataclasses.replace(part, current_leader_epoch=epoch)
         return dataclasses.replace(request, topics=(dataclasses.replace(topic, partitions=(named,)),))
 
     async def _leader(self, topic: str, partition: int) -> tuple[str, int] | None:
-        if (topic, partition) not in self._leaders:
+        if (topic, partition) not in self.routes.leaders:
             module = import_module("kio.schema.metadata.v12.request")
             answer = await self._look_up(
                 module.MetadataRequest(
@@ -126,18 +139,18 @@ class RoutedClient(Client):
             addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
             for part in answer.topics[0].partitions:
                 key = (topic, int(part.partition_index))
-                if part.leader_id in addresses and part.leader_epoch >= self._epochs.get(key, -1):
-                    self._leaders[key] = addresses[part.leader_id]
-                    self._epochs[key] = int(part.leader_epoch)
-        return self._leaders.get((topic, partition))
+                if part.leader_id in addresses and part.leader_epoch >= self.routes.epochs.get(key, -1):
+                    self.routes.leaders[key] = addresses[part.leader_id]
+                    self.routes.epochs[key] = int(part.leader_epoch)
+        return self.routes.leaders.get((topic, partition))
 
     async def _coordinator(self, key: str, key_type: int) -> tuple[str, int] | None:
-        if (key, key_type) not in self._coordinators:
+        if (key, key_type) not in self.routes.coordinators:
             module = import_module("kio.schema.find_coordinator.v3.request")
             answer = await self._look_up(module.FindCoordinatorRequest(key=key, key_type=key_type))
             if answer.error_code is ErrorCode.none:
-                self._coordinators[key, key_type] = (answer.host, answer.port)
-        return self._coordinators.get((key, key_type))
+                self.routes.coordinators[key, key_type] = (answer.host, answer.port)
+        return self.routes.coordinators.get((key, key_type))
 
     async def _look_up(self, request: Any) -> Any:
         return await self._peer(self._random.choice(self._brokers), LOOK_UP_TIMEOUT_S).send(request)

@@ -10,7 +10,7 @@ from ottla.sim.checkers import History, InvariantViolation
 from ottla.sim.cluster.forbidden import LostCommittedOffset, SkippedByGroup
 from ottla.sim.cluster.machines import Machines
 from ottla.sim.cluster.mixes import ClusterMix
-from ottla.sim.cluster.routing import RoutedClient
+from ottla.sim.cluster.routing import RoutedClient, Routes
 from ottla.sim.transaction_checkers import (
     AbortedRead,
     TornTransaction,
@@ -44,12 +44,13 @@ class ClusterSession(Session):
         if not self.failed.done():
             self.failed.set_result(violation)
 
-    def client(self, host: str, timeout_s: float = 3.0) -> RoutedClient:
+    def client(self, host: str, timeout_s: float = 3.0, routes: Routes | None = None) -> RoutedClient:
         return RoutedClient(
             self.world.runtime(host),
             self.machines.addresses,
             self.world.random(f"routes/{host}"),
             timeout_s,
+            routes,
         )
 
     async def pause(self, chance: random.Random, mean_s: float) -> bool:

@@ -65,7 +65,8 @@ class IdempotentWriter:
         self._session = session
         self._name = name
         self._random = session.world.random(name)
-        self._clients = [session.client(f"{name}-{number}") for number in range(2)]
+        first = session.client(f"{name}-0")
+        self._clients = [first, session.client(f"{name}-1", routes=first.routes)]
         self._producer_id = -1
         self._sequences = [0] * PARTITIONS
         self._numbers = 0
