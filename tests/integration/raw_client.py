@@ -25,9 +25,9 @@ KIB = 1024
 
 
 class RawConnection:
-    def __init__(self, bootstrap_servers: str, timeout_s: float = 20) -> None:
+    def __init__(self, bootstrap_servers: str, timeout_s: float = 20, from_host: str | None = None) -> None:
         host, port = bootstrap_servers.rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
+        self.socket = socket.create_connection((host, int(port)), timeout_s, from_host and (from_host, 0))
         # A reset leaves no TIME_WAIT behind, so that a hundred thousand connections do not use up the ports.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
 

@@ -157,11 +157,14 @@ class Connection(asyncio.BufferedProtocol):
         try:
             guard.meet(self, self._transport)
         except LookupError as error:
-            log.warning("closing connection from %s: %s", self.session.address, error)
+            self.complain(error)
             self._transport.abort()
             return
         if self.session.authentication is not None:
             self._reader.frame_bytes_max = UNTRUSTED_BYTES_MAX
+
+    def complain(self, reason: object) -> None:
+        self._limits.complain_of_request(self.session.address, self.session.host, reason)
 
     def trust(self) -> None:
         """It has proved who it is: its requests may be as long as anybody's."""
@@ -266,7 +269,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unblock()
 
     def _close_malformed(self, error: Exception) -> None:
-        log.warning("closing connection from %s: %s", self.session.address, error)
+        self.complain(error)
         if self._out:
             self._flush()
         self._transport.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import struct
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from ottla.security.tls import ListenerTls
     from ottla.server.connection import Connection
 
-log = logging.getLogger(__name__)
 
 AUTHENTICATION_SECONDS_MAX = 30.0
 _LENGTH = struct.Struct(">i")
@@ -75,11 +73,7 @@ class _Entry:
         self._connection.hand_frames_to(self._take_raw_token)
 
     def _late(self) -> None:
-        log.warning(
-            "closing connection from %s: it has not proved who it is in %d s",
-            self._connection.session.address,
-            AUTHENTICATION_SECONDS_MAX,
-        )
+        self._connection.complain(f"it has not proved who it is in {AUTHENTICATION_SECONDS_MAX:.0f} s")
         self._transport.abort()
 
     def _expire(self) -> None:

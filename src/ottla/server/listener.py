@@ -59,7 +59,8 @@ class ConnectionLimits:
         self.refused = 0
         self._per_host: Counter[str] = Counter()
         self._per_listener: Counter[str] = Counter()
-        self._complaints = SeldomEach(runtime.clock)
+        self._complaints_of_tls = SeldomEach(runtime.clock)
+        self._complaints_of_requests = SeldomEach(runtime.clock)
         self.descriptors = DescriptorQuota(runtime)
         self._refusals = RefusalLog(runtime)
         self.configure(config)
@@ -111,8 +112,13 @@ class ConnectionLimits:
             self._uncount(host, listener)
 
     def complain_of_tls(self, address: str, host: str, listener: str, reason: str) -> None:
-        if self._complaints.is_due(host):
+        if self._complaints_of_tls.is_due(host):
             log.warning("TLS with %s failed on listener %s: %s", address, listener, reason)
+
+    def complain_of_request(self, address: str, host: str, reason: object) -> None:
+        """Whoever sends nonsense may do so thousands of times a second."""
+        level = logging.WARNING if self._complaints_of_requests.is_due(host) else logging.DEBUG
+        log.log(level, "closing connection from %s: %s", address, reason)
 
     def _count(self, host: str, listener: str, address: str) -> bool:
         refusal = self._refusal(host, listener)

@@ -74,6 +74,7 @@ class Served:
             admit=lambda connection: True,
             forget=lambda connection: None,
             reclaim=lambda: False,
+            complain_of_request=lambda address, host, reason: None,
         )
         self.transport = Transport()
         self.connection = Connection(cast(ConnectionLimits, self.limits), "PLAINTEXT")
