@@ -792,10 +792,10 @@ def prepare(admin: socket.socket) -> UUID:
     return UUID(str(topic_id))
 
 
-def until(attempt: Callable[[], Any]) -> None:
+def until(attempt: Callable[[], Any]) -> Any:
     """A coordinator that is being loaded is asked again."""
     for _ in range(200):
-        if attempt().error_code == 0:
-            return
+        if (answer := attempt()).error_code == 0:
+            return answer
         time.sleep(0.1)
     raise TimeoutError("the coordinator is not ready")

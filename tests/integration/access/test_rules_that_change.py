@@ -5,16 +5,18 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
-from matrix import HEADER, ask, set_acls, set_rules, topic
+from matrix import HEADER, ask, set_acls, set_rules, topic, until
 from principals import Servers
 
 from ottla.client.messages import ask_codec
 from ottla.records.records import Record, encode_batch
-from ottla.wire.acls import Acl, Operation, PatternType, Permission
+from ottla.wire.acls import Acl, AclResource, Operation, PatternType, Permission
 from ottla.wire.api import ApiKey
 
 TOPIC = "watched"
@@ -156,3 +158,38 @@ def test_a_topic_that_is_called_like_the_id_of_another_opens_nothing(
     by_id = {**values, "topic_data": [{"topic_id": topic_id, "partition_data": partitions}]}
     (answered,) = ask(alice, ApiKey.PRODUCE, 13, by_id).responses
     assert answered.partition_responses[0].error_code == REFUSED
+
+
+def test_an_expression_brings_only_what_the_member_may_know_of(
+    admin: socket.socket, alice: socket.socket
+) -> None:
+    created = {"num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
+    names = ("matched-shown", "matched-hidden")
+    values = {"topics": [{"name": name, **created} for name in names], "timeout": 20_000}
+    ids = {each.name: each.topic_id for each in ask(admin, ApiKey.CREATE_TOPICS, 7, values).topics}
+    read_group = (Operation.READ, AclResource.GROUP, "*")
+
+    def assigned(group: str, *rules: tuple[Operation, AclResource, str]) -> set[Any]:
+        """The topics that a member gets which is alone in its group."""
+        set_rules(admin, (read_group, *rules))
+        find = {"key_type": 0, "coordinator_keys": [group]}
+        until(lambda: ask(admin, ApiKey.FIND_COORDINATOR, 4, find).coordinators[0])
+        joining = {
+            "group_id": group,
+            "member_id": str(uuid4()),
+            "member_epoch": 0,
+            "rebalance_timeout": 60_000,
+            "subscribed_topic_regex": "matched-.*",
+            "topic_partitions": [],
+        }
+        answer = until(lambda: ask(alice, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining))
+        deadline = time.monotonic() + 60
+        while answer.assignment is None or not answer.assignment.topic_partitions:
+            assert time.monotonic() < deadline
+            values = {**joining, "member_epoch": answer.member_epoch}
+            answer = ask(alice, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, values)
+        return {each.topic_id for each in answer.assignment.topic_partitions}
+
+    shown = topic(Operation.DESCRIBE, "matched-shown")
+    assert assigned("some", shown) == {ids["matched-shown"]}
+    assert assigned("all", shown, topic(Operation.READ, "matched-hidden")) == set(ids.values())
