@@ -299,6 +299,7 @@ class Node:
             guards = Guards(self._runtime, config, users, self._requests)
             log.error("listeners have the settings of the file, because those altered since fail: %s", error)
         self._core.spawn(guards.watch_files(), "certificates")
+        self._broker.check_listeners = guards.check
         return guards
 
     def _expire_tokens(self, local: LocalController) -> None:

@@ -50,13 +50,15 @@ def load_authorities(context: ssl.SSLContext, properties: Mapping[str, str]) -> 
             if content.lstrip().startswith(_PEM_MARK):
                 context.load_verify_locations(cafile=path)
             else:
-                store = _pkcs12(path, content, properties.get("ssl.truststore.password"))
+                store = _pkcs12(path, content, properties, "truststore")
                 context.load_verify_locations(cadata=(store.chain + store.others).decode())
         if inline is not None:
             context.load_verify_locations(cadata=_rewrapped(inline))
     except (OSError, ssl.SSLError) as error:
-        named = path or _TRUST_INLINE[0]
-        raise SecurityError(f"no certificates in PEM can be read from {named}: {error}") from error
+        raise SecurityError(
+            f"{_place(properties, *_TRUST, *_TRUST_INLINE)}: no certificates can be read from it: {error}; "
+            "it has to name a PEM or PKCS12 file that this process may read"
+        ) from error
     return path is not None or inline is not None
 
 
@@ -77,15 +79,22 @@ def load_identity(context: ssl.SSLContext, properties: Mapping[str, str]) -> boo
                 # Without a password OpenSSL would ask for one on the terminal.
                 context.load_cert_chain(path, first_of(properties, "ssl.key.location"), lambda: password)
             else:
-                store = _pkcs12(path, content, properties.get("ssl.keystore.password"))
+                store = _pkcs12(path, content, properties, "keystore")
                 _load_content(context, store.key + store.chain + store.others, "")
         else:
             return False
     except (OSError, ssl.SSLError) as error:
+        place = _KEY_INLINE[0] if chain is not None else _place(properties, *_IDENTITY)
         raise SecurityError(
-            f"no certificate with its private key can be read from {path}: {error}"
+            f"{place}: no certificate with its private key can be read from it: {error}; both have to be "
+            "there, and ssl.key.password has to open the key if it is encrypted"
         ) from error
     return True
+
+
+def _place(properties: Mapping[str, str], *names: str) -> str:
+    name = next(name for name in names if properties.get(name))
+    return name if name in _TRUST_INLINE else f"{name}={properties[name]}"
 
 
 def _load_content(context: ssl.SSLContext, pem: bytes, password: str) -> None:
@@ -103,7 +112,7 @@ def _read(path: str, store: str) -> bytes:
     return content
 
 
-def _pkcs12(path: str, content: bytes, password: str | None) -> _Pkcs12:
+def _pkcs12(path: str, content: bytes, properties: Mapping[str, str], kind: str) -> _Pkcs12:
     try:
         from cryptography.hazmat.primitives.serialization import (
             Encoding,
@@ -113,14 +122,16 @@ def _pkcs12(path: str, content: bytes, password: str | None) -> _Pkcs12:
         )
     except ModuleNotFoundError as error:
         raise SecurityError(
-            f"{path} is no PEM file; to read PKCS12 needs the package cryptography: "
+            f"ssl.{kind}.location={path} is no PEM file; to read PKCS12 needs the package cryptography: "
             f"pip install 'ottla[security]', or openssl pkcs12 -in {path} -out store.pem -nodes"
         ) from error
+    password = properties.get(f"ssl.{kind}.password")
     try:
         store = pkcs12.load_pkcs12(content, None if password is None else password.encode())
     except ValueError as error:
         raise SecurityError(
-            f"{path} is neither PEM nor a PKCS12 file that its password opens: {error}"
+            f"ssl.{kind}.location={path} is neither PEM nor a PKCS12 file that ssl.{kind}.password opens: "
+            f"{error}"
         ) from error
     key = b""
     if store.key is not None:

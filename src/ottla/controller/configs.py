@@ -27,6 +27,7 @@ from ottla.config.client_metrics import (
     INTERVAL_MS_DEFAULT,
     client_metrics_subscription,
 )
+from ottla.config.listener_settings import parse_listener_key
 from ottla.controller.command import Deciding, Result, check_size
 from ottla.controller.topic_names import check_name
 from ottla.metadata.image import MetadataImage, ResourceType
@@ -144,11 +145,7 @@ def _alter_resource(
     image: MetadataImage, config: BrokerConfig, resource: ResourceChanges | ResourceConfigs
 ) -> list[MetadataRecord]:
     current = image.config(resource.resource_type, resource.resource_name)
-    if isinstance(resource, ResourceChanges):
-        touched = _apply_changes(resource, current)
-    else:
-        touched = _replace_all(resource, current)
-    values = {name: value for name, value in {**current, **touched}.items() if value is not None}
+    values, touched = altered_values(current, resource)
     _check_lengths(values)
     if image.keeps_eligible_replicas:
         _check_isr_min(resource, touched)
@@ -180,6 +177,17 @@ def _alter_resource(
         is_topic = resource.resource_type == ResourceType.TOPIC
         records.append(ClearElrRecord(topic_name=resource.resource_name if is_topic else ""))
     return records
+
+
+def altered_values(
+    current: Mapping[str, str], resource: ResourceChanges | ResourceConfigs
+) -> tuple[dict[str, str], dict[str, str | None]]:
+    """All that a resource would have, and what of it is new, with None for what goes."""
+    if isinstance(resource, ResourceChanges):
+        touched = _apply_changes(resource, current)
+    else:
+        touched = _replace_all(resource, current)
+    return {name: value for name, value in {**current, **touched}.items() if value is not None}, touched
 
 
 def _check_isr_min(resource: ResourceChanges | ResourceConfigs, touched: Mapping[str, str | None]) -> None:
@@ -221,6 +229,8 @@ def _changed_value(resource_type: int, change: ConfigChange, current: str | None
             return None
         case ConfigOperation.APPEND | ConfigOperation.SUBTRACT:
             key = _KEYS[resource_type].get(change.name) if resource_type in _KEYS else None
+            if resource_type == ResourceType.BROKER and (of_listener := parse_listener_key(change.name)):
+                key = of_listener.key
             operation = ConfigOperation(change.operation)
             if key is None or key.type is not ConfigType.LIST:
                 raise InvalidConfig(
@@ -304,6 +314,10 @@ def _check_client_metrics(name: str, values: Mapping[str, str]) -> None:
         raise InvalidConfig(str(error)) from error
 
 
+def _is_known(broker_key: str) -> bool:
+    return broker_key in BROKER_KEYS or parse_listener_key(broker_key) is not None
+
+
 def _check_broker(
     image: MetadataImage,
     config: BrokerConfig,
@@ -324,7 +338,7 @@ def _check_broker(
     try:
         # Only what is new: the rest may come from another version, and is kept. So are keys that nobody
         # knows, as in Kafka, where they are meant for plugins.
-        changed = {key: value for key, value in values.items() if key in touched and key in BROKER_KEYS}
+        changed = {key: value for key, value in values.items() if key in touched and _is_known(key)}
         validate_broker(changed, per_broker=bool(name))
         if name:
             config.with_dynamic(default, values)

@@ -13,7 +13,7 @@ ListConfigResources: v0 client metrics only · v1 every resource type (KIP-1142)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from kio.schema.alter_configs.v2.request import AlterConfigsRequest
@@ -31,17 +31,20 @@ from kio.schema.list_config_resources.v1.request import ListConfigResourcesReque
 from kio.schema.list_config_resources.v1.response import ConfigResource, ListConfigResourcesResponse
 from kio.static.primitive import i8
 
-from ottla.config import ConfigEntry, describe_group, describe_topic
+from ottla.config import BrokerConfig, ConfigEntry, ConfigError, describe_group, describe_topic
 from ottla.config.client_metrics import describe_client_metrics
+from ottla.config.listener_settings import parse_listener_key
+from ottla.config.security_keys import OF_LISTENER
 from ottla.controller.configs import (
     ConfigChange,
     ConfigOutcome,
     ResourceChanges,
     ResourceConfigs,
+    altered_values,
     check_changes,
 )
 from ottla.controller.topic_names import check_name
-from ottla.handlers.authorized import require
+from ottla.handlers.authorized import may, require
 from ottla.handlers.broker_loggers import alter_loggers, check_node, describe_loggers
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.nodes import nodes_on
@@ -175,11 +178,59 @@ def _described(
     )
 
 
-@handles(ApiKey.ALTER_CONFIGS)
-async def alter_configs(
-    broker: Broker, context: RequestContext, request: AlterConfigsRequest
-) -> AlterConfigsResponse:
-    resources = [
+async def _usable(
+    broker: Broker, context: RequestContext, resources: Sequence[R]
+) -> tuple[list[R], list[ConfigOutcome]]:
+    """Those that this very node could follow, and refusals of the others: of what settings of its listeners
+    point at, files above all, only it knows."""
+    own = (int(ResourceType.BROKER), str(broker.node_id))
+    is_told = may(context, Operation.ALTER_CONFIGS, AclResource.CLUSTER, quietly=True)
+    if broker.check_listeners is None or not is_told:
+        return list(resources), []
+    usable, refused = [], []
+    for resource in resources:
+        try:
+            if resource[:2] == own:
+                await _check_own(broker, broker.check_listeners, resource)
+            usable.append(resource)
+        except KafkaError as error:
+            refused.append(ConfigOutcome(*resource[:2], error))
+    return usable, refused
+
+
+async def _check_own(
+    broker: Broker,
+    check_listeners: Callable[[BrokerConfig, Collection[str]], None],
+    resource: ResourceChanges | ResourceConfigs,
+) -> None:
+    image = broker.metadata.image
+    values, touched = altered_values(image.config(ResourceType.BROKER, resource.resource_name), resource)
+    of_listeners = [name for name in touched if name in OF_LISTENER or parse_listener_key(name) is not None]
+    if not of_listeners:
+        return
+    try:
+        config = broker.config.with_dynamic(image.config(ResourceType.BROKER, ""), values)
+        await broker.runtime.offload.run(check_listeners, config, of_listeners)
+    except ConfigError as error:
+        raise InvalidRequest(str(error)) from error
+
+
+async def _refuse_together(
+    broker: Broker, context: RequestContext, resources: Sequence[R]
+) -> list[ConfigOutcome]:
+    """Outcomes for all of them if one could not be followed here; it is not forwarded in parts."""
+    _, refused = await _usable(broker, context, resources)
+    if not refused:
+        return []
+    found = {outcome[:2]: outcome for outcome in refused}
+    beside = InvalidRequest(
+        "Nothing of this request was altered, because settings of the broker that it names were refused."
+    )
+    return [found.get(each[:2]) or ConfigOutcome(*each[:2], beside) for each in resources]
+
+
+async def _replaced(request: AlterConfigsRequest) -> list[ResourceConfigs]:
+    return [
         ResourceConfigs(
             resource.resource_type,
             resource.resource_name,
@@ -187,12 +238,29 @@ async def alter_configs(
         )
         async for resource in in_turns(request.resources)
     ]
-    resources, refused = await _alterable(context, resources)
+
+
+async def _refuse_alter(
+    broker: Broker, context: RequestContext, request: AlterConfigsRequest
+) -> AlterConfigsResponse | None:
+    outcomes = await _refuse_together(broker, context, await _replaced(request))
+    return await _alter_response(context, outcomes) if outcomes else None
+
+
+@handles(ApiKey.ALTER_CONFIGS, refuses_here=_refuse_alter)
+async def alter_configs(
+    broker: Broker, context: RequestContext, request: AlterConfigsRequest
+) -> AlterConfigsResponse:
+    resources, refused = await _alterable(context, await _replaced(request))
+    resources, unusable = await _usable(broker, context, resources)
     try:
         outcomes = await broker.controller.alter_configs(resources, validate_only=request.validate_only)
     except KafkaError as error:
         outcomes = [ConfigOutcome(r.resource_type, r.resource_name, error) for r in resources]
-    outcomes += refused
+    return await _alter_response(context, outcomes + refused + unusable)
+
+
+async def _alter_response(context: RequestContext, outcomes: Sequence[ConfigOutcome]) -> AlterConfigsResponse:
     responses = [
         AlterConfigsResourceResponse(
             error_code=error_code(outcome.error),
@@ -209,11 +277,8 @@ def _names_loggers(request: IncrementalAlterConfigsRequest) -> bool:
     return any(int(resource.resource_type) == ResourceType.BROKER_LOGGER for resource in request.resources)
 
 
-@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, stays=_names_loggers)
-async def incremental_alter_configs(
-    broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest
-) -> incremental.IncrementalAlterConfigsResponse:
-    resources = [
+async def _changed(request: IncrementalAlterConfigsRequest) -> list[ResourceChanges]:
+    return [
         ResourceChanges(
             resource.resource_type,
             resource.resource_name,
@@ -221,7 +286,21 @@ async def incremental_alter_configs(
         )
         async for resource in in_turns(request.resources)
     ]
-    resources, refused = await _alterable(context, resources)
+
+
+async def _refuse_incremental(
+    broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest
+) -> incremental.IncrementalAlterConfigsResponse | None:
+    outcomes = await _refuse_together(broker, context, await _changed(request))
+    return await _incremental_response(context, outcomes) if outcomes else None
+
+
+@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, stays=_names_loggers, refuses_here=_refuse_incremental)
+async def incremental_alter_configs(
+    broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest
+) -> incremental.IncrementalAlterConfigsResponse:
+    resources, refused = await _alterable(context, await _changed(request))
+    resources, unusable = await _usable(broker, context, resources)
     # Levels of loggers are this process's alone, and are stored nowhere.
     stored = [resource for resource in resources if resource.resource_type != ResourceType.BROKER_LOGGER]
     try:
@@ -242,6 +321,12 @@ async def incremental_alter_configs(
             )
         else:
             answers.append(next(found))
+    return await _incremental_response(context, answers + refused + unusable)
+
+
+async def _incremental_response(
+    context: RequestContext, outcomes: Sequence[ConfigOutcome]
+) -> incremental.IncrementalAlterConfigsResponse:
     responses = [
         incremental.AlterConfigsResourceResponse(
             error_code=error_code(outcome.error),
@@ -249,7 +334,7 @@ async def incremental_alter_configs(
             resource_type=i8(outcome.resource_type),
             resource_name=outcome.resource_name,
         )
-        async for outcome in in_turns(answers + refused)
+        async for outcome in in_turns(outcomes)
     ]
     return incremental.IncrementalAlterConfigsResponse(
         throttle_time=context.session.throttle_time, responses=tuple(responses)

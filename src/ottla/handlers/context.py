@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
     from ottla.config import BrokerConfig
     from ottla.controller.interface import Controller
     from ottla.coordinator.groups.coordinator import GroupCoordinator
@@ -61,6 +63,9 @@ class Broker:
     authorizer: Authorizer | None = None
     """None: everybody may do everything."""
     quotas: ClientQuotas | None = None
+    check_listeners: Callable[[BrokerConfig, Collection[str]], None] | None = None
+    """ConfigError if its listeners could not do with a configuration in which these keys changed; takes the
+    disk. None where there is nothing to check."""
 
 
 @dataclass(slots=True)

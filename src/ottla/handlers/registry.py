@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeAlias, TypeVar, cast
@@ -44,6 +44,8 @@ class Api:
     """The active controller answers it, whichever broker is asked."""
     stays: Callable[[Any], bool] | None = None
     """Of one that is forwarded: whether this request is about this very process all the same."""
+    refuses_here: Callable[..., Awaitable[Any]] | None = None
+    """Of one that is forwarded: what only this node can find out. Gives an answer, or None to forward it."""
 
     def load(self) -> Callable[..., Any]:
         if self.handler is None:
@@ -197,6 +199,7 @@ def handles(
     *,
     of_controller: bool = False,
     stays: Callable[[Any], bool] | None = None,
+    refuses_here: Callable[..., Awaitable[Any]] | None = None,
 ) -> Callable[[F], F]:
     """The decorated function takes (broker, context, request) and returns the response, or is a coroutine.
 
@@ -212,7 +215,7 @@ def handles(
         api = (CONTROLLER_REGISTRY if of_controller else REGISTRY)[key]
         if api.handler is not None:
             raise ValueError(f"{key.name} already has a handler: {api.handler.__qualname__}")
-        api.stays = stays
+        api.stays, api.refuses_here = stays, refuses_here
         api.is_async = inspect.iscoroutinefunction(handler)
         rule = (CONTROLLER_RULES if of_controller else RULES)[key]
         if refuse is not None:

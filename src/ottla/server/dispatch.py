@@ -215,6 +215,11 @@ class Dispatcher:
     ) -> list[ReadableBuffer]:
         session, forwarding = context.session, self._broker.forwarding
         assert forwarding is not None
+        api.load()
+        if api.refuses_here is not None:
+            refusal = await api.refuses_here(self._broker, context, request)
+            if refusal is not None:
+                return [message.write(refusal)]
         try:
             flexible = message.response_header_flexible
             answer = await forwarding.forward(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 
 from ottla.config import BrokerConfig, ConfigError
+from ottla.config.listener_settings import parse_listener_key
 from ottla.runtime import Runtime
 from ottla.runtime.tasks import TaskScope
 from ottla.security.sasl.mechanisms import Mechanisms
 from ottla.security.sasl.scram import ScramUsers
-from ottla.security.tls import ListenerTls
+from ottla.security.tls import ListenerTls, server_context
 from ottla.server.guard import Guard
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,18 @@ class Guards:
     def get(self, listener: str) -> Guard | None:
         """None for a listener that is open to all."""
         return self._by_listener.get(listener)
+
+    def check(self, config: BrokerConfig, changed: Collection[str]) -> None:
+        """ConfigError if a listener that these keys are about could not use them. Reads files."""
+        about = {each and each.listener for each in map(parse_listener_key, changed)}
+        for listener, guard in self._by_listener.items():
+            # A key without the name of a listener is about all of them.
+            if None in about or listener.upper() in about:
+                settings = config.listener(listener)
+                if guard.tls is not None:
+                    server_context(settings)
+                if guard.sasl is not None:
+                    guard.sasl.makers(settings)
 
     def configure(self, config: BrokerConfig) -> None:
         """Settings that cannot be used leave things as they are."""

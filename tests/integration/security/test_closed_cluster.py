@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from ottla.client.jaas import jaas_options
 from ottla.config import parse_properties
@@ -124,6 +124,18 @@ def test_who_is_not_known_stays_outside(cluster: BrokerCluster, alice: dict[str,
         AdminClient({**alice, "sasl.password": "a guess"}).list_topics(timeout=1)
     with pytest.raises(KafkaException):
         AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}).list_topics(timeout=1)
+
+
+@pytest.mark.parametrize("node_id", [1, 2, 3])
+def test_each_broker_refuses_certificates_that_it_does_not_have(
+    cluster: BrokerCluster, made: Path, node_id: int
+) -> None:
+    """Also those that are not the controller, which stores the settings of all."""
+    admin = AdminClient(settings_of(made / "admin.properties", cluster))
+    entry = ConfigEntry("ssl.keystore.location", "/none.pem", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.BROKER, str(node_id), incremental_configs=[entry])
+    with pytest.raises(KafkaException, match=r"ssl\.keystore\.location=/none\.pem: no certificate"):
+        admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def test_a_broker_with_another_password_or_certificate_does_not_join(

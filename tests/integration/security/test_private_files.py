@@ -25,7 +25,8 @@ def readable_by_others(directory: Path) -> set[str]:
 
 
 def test_what_certs_create_makes(tmp_path: Path) -> None:
-    assert main(["certs", "create", "--dir", str(tmp_path)]) == 0
+    (tmp_path / "broker.pem").write_text("of old, and for everybody to read")
+    assert main(["certs", "create", "--dir", str(tmp_path), "--force"]) == 0
     assert not readable_by_others(tmp_path)
 
 

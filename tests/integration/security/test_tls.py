@@ -95,7 +95,9 @@ def shown_certificate(port: int, authority: str) -> bytes:
         return secured.getpeercert(binary_form=True) or b""
 
 
-def test_a_renewed_certificate_is_shown_and_nobody_is_cut_off(tmp_path: Path) -> None:
+def test_a_renewed_certificate_is_shown_and_nobody_is_cut_off(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     authority = Authority()
     store, trust = tmp_path / "server.pem", tmp_path / "ca.pem"
     hosts = ["localhost", LOCAL]
@@ -120,9 +122,12 @@ def test_a_renewed_certificate_is_shown_and_nobody_is_cut_off(tmp_path: Path) ->
             tool_admin = admin(f"{LOCAL}:{broker.port}", **{"ssl.ca.location": str(trust)})
             alter(tool_admin, "listener.name.ssl.ssl.keystore.location", str(altered))
             wait_until(lambda: shown_certificate(broker.port, str(trust)) != second)
-            # A file that is not there leaves things as they are.
+            # One that is not there is refused, and one that goes leaves things as they are.
             third = shown_certificate(broker.port, str(trust))
-            alter(tool_admin, "listener.name.ssl.ssl.keystore.location", "/not/there.pem")
+            with pytest.raises(KafkaException, match=r"/not/there\.pem"):
+                alter(tool_admin, "listener.name.ssl.ssl.keystore.location", "/not/there.pem")
+            altered.unlink()
+            wait_until(lambda: "keeps the certificates it has" in caplog.text)
             assert shown_certificate(broker.port, str(trust)) == third
 
             kept.sendall(API_VERSIONS)

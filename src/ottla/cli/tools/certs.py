@@ -102,6 +102,8 @@ def _write(path: str, content: bytes) -> None:
     """Keys and passwords are nobody else's business."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
+        # One that is replaced may have been open to others.
+        os.fchmod(descriptor, 0o600)
         file.write(content)
 
 

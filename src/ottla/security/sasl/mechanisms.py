@@ -38,14 +38,19 @@ class Mechanisms:
         names = settings.strings("sasl.enabled.mechanisms")
         said = (names, *(settings.jaas(name) for name in names))
         if said != self._said:
-            if not names:
-                raise ConfigError(f"listener {settings.name}: sasl.enabled.mechanisms must not be empty")
             # All of them, before anything is changed.
-            self._make = {name: self._maker(name, settings) for name in names}
+            self._make = self.makers(settings)
             self._said = said
         self._settings = settings
         self.failure_delay_ms = settings.integer("connection.failed.authentication.delay.ms")
         self.message_bytes_max = settings.integer("sasl.server.max.receive.size")
+
+    def makers(self, settings: ListenerSettings) -> dict[str, Callable[[], Exchange]]:
+        """ConfigError where one cannot be made."""
+        names = settings.strings("sasl.enabled.mechanisms")
+        if not names:
+            raise ConfigError(f"listener {settings.name}: sasl.enabled.mechanisms must not be empty")
+        return {name: self._maker(name, settings) for name in names}
 
     @property
     def names(self) -> tuple[str, ...]:
