@@ -4,6 +4,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 p
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
+# Of its own, because it has many dependencies, and none of them is to be audited.
+AUDIT := $(VENV)/audit
 INSTALLED := $(VENV)/.installed
 NODE_TESTS := tests/integration/node
 PYTEST_ARGS ?=
@@ -12,7 +14,7 @@ SEEDS ?= 100
 FROM ?= 0
 WORKLOAD ?= admin
 
-.PHONY: help install quickstart test sim soak lint format bench docs clean
+.PHONY: help install quickstart test sim soak lint audit format bench docs clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -57,6 +59,13 @@ lint: $(INSTALLED) ## Check style, types and layers
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+audit: $(INSTALLED) ## Look for known vulnerabilities of what is installed
+	@test -x $(AUDIT)/bin/pip-audit || { $(PYTHON) -m venv $(AUDIT) && \
+		$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.10,<3'; }
+	@timeout 300 $(AUDIT)/bin/pip-audit --skip-editable --progress-spinner off --format json --path \
+		"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" 2>$(AUDIT)/log | \
+		$(BIN)/python .ci/audit.py
 
 format: $(INSTALLED) ## Format the code
 	$(BIN)/ruff check --fix

@@ -12,7 +12,7 @@ _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:/\[\]]*)):(?P
 _ENDPOINT = re.compile(rf"(?P<name>[A-Za-z0-9_.-]+)://{_ADDRESS.pattern}")
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """In the order of their numbers in the metadata of brokers."""
-ANY_HOST = frozenset({"", "0.0.0.0", "::"})
+ANY_HOST = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - names what others bind to
 
 
 class Endpoint(NamedTuple):

@@ -109,7 +109,7 @@ def _check_listeners(values: Values) -> None:
                 raise ConfigError(
                     f"advertised.listeners={endpoint}: {endpoint.listener} must be one of listeners"
                 )
-            if endpoint.host in {"0.0.0.0", "::"}:
+            if endpoint.host in {"0.0.0.0", "::"}:  # noqa: S104 - refuses to advertise it
                 raise ConfigError(
                     f"advertised.listeners={endpoint}: must be an address that clients can connect to"
                 )

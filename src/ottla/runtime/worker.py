@@ -68,7 +68,7 @@ def serve(channel: socket.socket) -> None:
             return
         (bytes_max,) = BYTES_MAX.unpack_from(question)
         if len(question) > BYTES_MAX.size:
-            steps = _first(pickle.loads(question[BYTES_MAX.size :]), disk)
+            steps = _first(pickle.loads(question[BYTES_MAX.size :]), disk)  # noqa: S301 - from its parent
         answer = _answered(steps, bytes_max)
         if isinstance(answer, Exception) or answer.ended:
             steps = None

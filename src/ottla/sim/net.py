@@ -18,7 +18,7 @@ from ottla.sim.transport import Address, SimTransport, Wire
 
 CONNECT_TIMEOUT_S = 127.0  # Linux gives up a SYN after six retries
 EPHEMERAL_PORT_MIN = 49152
-OWN_NAMES = frozenset(("", "0.0.0.0", "127.0.0.1", "::", "::1", "localhost"))
+OWN_NAMES = frozenset(("", "0.0.0.0", "127.0.0.1", "::", "::1", "localhost"))  # noqa: S104 - of a network that is simulated
 
 
 class SimListener:
