@@ -12,8 +12,9 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Any, Protocol
 
+from ottla.runtime.tls import TlsDoor, TlsListener
+
 BACKLOG = 1024
-ACCEPT_AGAIN_SECONDS = 0.1
 _PORTS_TO_CHOOSE_FROM = range(15_000, 32_000)
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
@@ -28,22 +29,6 @@ class Listener(Protocol):
     async def close(self) -> None:
         """Stop accepting. Open connections are their owners' business."""
         ...
-
-
-class TlsDoor(Protocol):
-    """Whoever comes in through TLS: `begin`, then `enter` or `failed`, then `end`."""
-
-    handshake_seconds_max: float
-
-    def begin(self, peer: tuple[str, int]) -> ssl.SSLContext | None:
-        """What to show it; None to turn it away."""
-        ...
-
-    def enter(self, peer: tuple[str, int]) -> asyncio.BaseProtocol: ...
-
-    def failed(self, peer: tuple[str, int], error: OSError) -> None: ...
-
-    def end(self, peer: tuple[str, int]) -> None: ...
 
 
 class Network(Protocol):
@@ -150,57 +135,3 @@ def _listening(family: int, address: tuple[Any, ...]) -> socket.socket:
         listening.close()
         raise OSError(error.errno, f"cannot listen on {address[0]}:{address[1]}: {error.strerror}") from None
     return listening
-
-
-class TlsListener:
-    """Accepts by itself: whoever connects is known, and counted, before its handshake begins."""
-
-    def __init__(self, door: TlsDoor, sockets: list[socket.socket]) -> None:
-        self._door = door
-        self._sockets = sockets
-        self.address: tuple[str, int] = sockets[0].getsockname()[:2]
-        loop = asyncio.get_running_loop()
-        self._accepting = [loop.create_task(self._accept(each)) for each in sockets]
-        self._handshakes: set[asyncio.Task[None]] = set()
-
-    async def close(self) -> None:
-        tasks = [*self._accepting, *self._handshakes]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        for listening in self._sockets:
-            listening.close()
-
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                accepted, address = await loop.sock_accept(listening)
-            except OSError:
-                # No descriptor is left, or the client is gone already.
-                await asyncio.sleep(ACCEPT_AGAIN_SECONDS)
-                continue
-            peer = (str(address[0]), int(address[1]))
-            tls = self._door.begin(peer)
-            if tls is None:
-                accepted.close()
-                continue
-            accepted.setblocking(False)
-            handshake = loop.create_task(self._shake_hands(accepted, peer, tls))
-            self._handshakes.add(handshake)
-            handshake.add_done_callback(self._handshakes.discard)
-
-    async def _shake_hands(self, accepted: socket.socket, peer: tuple[str, int], tls: ssl.SSLContext) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.connect_accepted_socket(
-                lambda: self._door.enter(peer),
-                accepted,
-                ssl=tls,
-                ssl_handshake_timeout=self._door.handshake_seconds_max,
-            )
-        except OSError as error:
-            self._door.failed(peer, error)
-        finally:
-            self._door.end(peer)

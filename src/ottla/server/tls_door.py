@@ -21,7 +21,7 @@ _TOO_LONG = "handshake is taking longer"
 
 
 class ListenerDoor:
-    """Of one listener; a `runtime.net.TlsDoor`."""
+    """Of one listener; a `runtime.tls.TlsDoor`."""
 
     handshake_seconds_max = HANDSHAKE_SECONDS_MAX
 

@@ -12,7 +12,8 @@ import ssl
 from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
 
-from ottla.runtime.net import ProtocolFactory, TlsDoor
+from ottla.runtime.net import ProtocolFactory
+from ottla.runtime.tls import TlsDoor
 from ottla.sim.loop import SimLoop
 from ottla.sim.transport import Address, SimTransport, Wire
 
