@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
+HOST = "127.0.0.1"
 LENGTH = struct.Struct(">i")
 ANSWER_TIMEOUT_S = 60
 FIRST_BUFFER_BYTES = 1 << 18
@@ -17,9 +20,14 @@ FIRST_BUFFER_BYTES = 1 << 18
 class Connection:
     """Answers leave a broker in request order, so nobody here looks at correlation ids."""
 
+    tls: ssl.SSLContext | None = None
+    """Of all connections that are made; see `through_tls`."""
+
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_TIMEOUT_S)
+        self.socket = socket.create_connection((HOST, port), timeout=ANSWER_TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.tls is not None:
+            self.socket = self.tls.wrap_socket(self.socket, server_hostname=HOST)
         self._view = memoryview(bytearray(FIRST_BUFFER_BYTES))
         self._start = 0
         self._end = 0
@@ -72,6 +80,16 @@ class Connection:
             if not received:
                 raise ConnectionError("the broker closed the connection")
             self._end += received
+
+
+@contextmanager
+def through_tls(context: ssl.SSLContext) -> Iterator[None]:
+    """Connections that are made meanwhile, also in processes forked meanwhile, speak TLS."""
+    Connection.tls = context
+    try:
+        yield
+    finally:
+        Connection.tls = None
 
 
 class AnswerReader:

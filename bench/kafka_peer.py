@@ -91,13 +91,13 @@ class ApacheKafka:
     distribution: KafkaDistribution
     name: str = "Kafka"
     settings: str = ""
-    """Lines added to server.properties."""
+    """Lines added to server.properties; {port} and {controller_port} are the node's."""
     format_flags: tuple[str, ...] = ()
 
     def prepare(self, port: int, data_dir: str) -> None:
         properties = Path(f"{data_dir}.properties")
-        shipped = SERVER_PROPERTIES.format(port=port, controller_port=free_port(), data_dir=data_dir)
-        properties.write_text(shipped + self.settings)
+        template = SERVER_PROPERTIES + self.settings
+        properties.write_text(template.format(port=port, controller_port=free_port(), data_dir=data_dir))
         if Path(data_dir, "meta.properties").exists():
             return
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
