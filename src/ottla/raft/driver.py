@@ -197,6 +197,7 @@ class RaftDriver:
         self._snapshot_parts = bytearray()
         self._commit_task: asyncio.Task[None] | None = None
         self._snapshot_task: asyncio.Task[None] | None = None
+        self._is_started = False
         self._closing = False
 
     def _last_election(self) -> Election:
@@ -233,12 +234,12 @@ class RaftDriver:
 
     def address(self, node_id: int) -> tuple[str, int] | None:
         """Where a member of the quorum listens for others."""
-        known = self._peers.address(node_id)
-        if known is None and node_id == self._core.me.id and self.settings.endpoints:
-            # A sole voter is named nowhere else.
+        is_own = node_id == self._core.me.id and bool(self.settings.endpoints)
+        if is_own and self._peers.configured(node_id) is None:
+            # The log may say where it was before it moved.
             own = self.settings.endpoints[0]
             return own.host or self._runtime.net.host_name(), own.port
-        return known
+        return self._peers.address(node_id)
 
     def learn_address(self, node_id: int, host: str, port: int) -> None:
         self._peers.learn(node_id, host, port)
@@ -275,6 +276,7 @@ class RaftDriver:
             # A crash left records that may only be in memory; the quorum state is about to vouch for them.
             await self.room.until_there_is(self._log.flush)
         self._synced_offset = self._log.next_offset
+        self._is_started = True
         await self._step(Started())
         self._commit_task = self._scope.spawn(self._commit_loop(), "commit")
         if self.settings.may_vote and not self.is_alone:
@@ -616,6 +618,8 @@ class RaftDriver:
             future = self._waiting.popleft().committed
             if not future.done():
                 future.set_exception(refusal)
+                # Who was answered before the commit does not look: then it is no news that nobody heard.
+                future.exception()
 
     def _snapshot_if_due(self, image: MetadataImage) -> None:
         if self._snapshots.due and self._snapshot_task is None:
@@ -632,7 +636,10 @@ class RaftDriver:
     # What other nodes ask.
 
     async def answer(self, request: Request) -> Response:
-        """To Vote, BeginQuorumEpoch and EndQuorumEpoch. Raises NotController while this node stops."""
+        """To Vote, BeginQuorumEpoch and EndQuorumEpoch. NotController while this node starts or stops."""
+        if not self._is_started:
+            # The core does not know yet which part it has: it could take itself for the leader it was.
+            raise NotController("this node is starting")
         if self._closing or self._failure is not None:
             raise NotController("this node is stopping")
         # Whoever asks may go away; what follows from the question must be carried out all the same.

@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import NamedTuple
 
 from ottla.client.connections import Connections
 from ottla.client.errors import ClusterUnreachable
@@ -16,7 +17,7 @@ from ottla.metadata.features import KRAFT_VERSION
 from ottla.raft.asking import RefusedByPeer, ask
 from ottla.raft.messages import FetchRequest, FetchSnapshotRequest, Request, Response
 from ottla.raft.settings import FIRST_BOOTSTRAP_ID, QuorumSettings
-from ottla.raft.voters import KRaftVersions, Listener, VoterSet
+from ottla.raft.voters import KRaftVersions, Listener, Voter, VoterSet
 from ottla.runtime import Runtime
 from ottla.runtime.seldom import Seldom
 from ottla.wire.errors import KafkaError
@@ -33,12 +34,18 @@ class NoAnswer(Enum):
     NOBODY_LISTENS = "nobody listens"
 
 
+class _Learned(NamedTuple):
+    address: tuple[str, int]
+    instead_of: tuple[str, int] | None
+    """What log or configuration said then; what they say later is newer."""
+
+
 class Peers:
     def __init__(self, runtime: Runtime, settings: QuorumSettings, voters: Callable[[], VoterSet]) -> None:
         self._settings = settings
         self._voters = voters
         self._request_s = settings.timeouts.request / 1000
-        self._learned: dict[int, tuple[str, int]] = {}
+        self._learned: dict[int, _Learned] = {}
         self._clock = runtime.clock
         self._seldom: dict[int, Seldom] = {}
         properties = {**settings.to_controllers, "client.id": f"raft-client-{settings.me.id}"}
@@ -48,14 +55,28 @@ class Peers:
 
     def learn(self, node_id: int, host: str, port: int) -> None:
         """Where a leader says, or is said, to listen."""
-        self._learned[node_id] = (host, port)
+        self._learned[node_id] = _Learned((host, port), self._named(node_id))
 
     def address(self, node_id: int) -> tuple[str, int] | None:
         if node_id <= FIRST_BOOTSTRAP_ID:
             return self._settings.bootstrap[FIRST_BOOTSTRAP_ID - node_id]
-        voter = self._voters().get(node_id) or self._settings.voters.get(node_id)
+        named, learned = self._named(node_id), self._learned.get(node_id)
+        if learned is None or learned.instead_of != named or (named and named == self.configured(node_id)):
+            return named
+        # The log may say where it was before it moved, until this node has fetched the rest from there.
+        return learned.address
+
+    def _named(self, node_id: int) -> tuple[str, int] | None:
+        """As the log has it, or else the configuration."""
+        return self._place(self._voters().get(node_id)) or self.configured(node_id)
+
+    def configured(self, node_id: int) -> tuple[str, int] | None:
+        """What an administrator has written down: nodes may know themselves by names that others do not."""
+        return self._place(self._settings.voters.get(node_id))
+
+    def _place(self, voter: Voter | None) -> tuple[str, int] | None:
         listener = None if voter is None else self._choose(voter.listeners)
-        return (listener.host, listener.port) if listener is not None else self._learned.get(node_id)
+        return None if listener is None else (listener.host, listener.port)
 
     def _choose(self, listeners: tuple[Listener, ...]) -> Listener | None:
         return self.listener(listeners) or next(iter(listeners), None)

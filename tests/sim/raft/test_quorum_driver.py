@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from quorum_nodes import Nodes, QuorumNode
 
+from ottla.raft.driver import RaftDriver
+from ottla.raft.messages import FetchRequest
 from ottla.raft.snapshots import Snapshots
+from ottla.raft.voters import ReplicaKey
 from ottla.sim.world import SimWorld
 from ottla.wire.errors import NotController
 
@@ -68,6 +71,32 @@ def test_the_leader_crashes_and_another_goes_on_with_everything(power_loss: bool
         names |= {await nodes.create_topic() for _ in range(5)}
         await first.restart()
         assert set((await nodes.wait_converged()).topics) == names
+
+    run(scenario)
+
+
+def test_a_former_leader_that_is_asked_while_it_starts_does_not_take_itself_for_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = RaftDriver.start
+    answers = []
+
+    async def asked_meanwhile(self: RaftDriver, listener: Any) -> None:
+        request = FetchRequest(self.epoch, ReplicaKey(9), 0, 0, None)
+        asking = asyncio.ensure_future(self.answer(request))
+        await start(self, listener)
+        answers.extend(await asyncio.gather(asking, return_exceptions=True))
+
+    async def scenario(world: SimWorld, nodes: Nodes) -> None:
+        await nodes.create_topic()
+        leader = await nodes.wait_leader()
+        for node in nodes.all:
+            node.crash(power_loss=False)
+        monkeypatch.setattr(RaftDriver, "start", asked_meanwhile)
+        leader.led.clear()
+        await leader.restart()
+        assert [type(answer) for answer in answers] == [NotController]
+        assert not leader.leads and leader.led == []
 
     run(scenario)
 

@@ -11,10 +11,9 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
 
-from ottla.sim.cluster.machines import host_of
+from ottla.sim.cluster.machines import DATA_DIR, host_of
 from ottla.sim.cluster.session import ClusterSession
 
-DATA_DIR = "/data"
 WORLD = "world"
 WAIT_HEALTHY_MAX_S = 8.0
 RETURN_MAX_S = 60.0

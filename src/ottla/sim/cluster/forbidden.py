@@ -3,11 +3,12 @@ transactions (`sim.transaction_checkers`); named after what is forbidden."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
 
+from ottla.raft.voters import ReplicaKey
 from ottla.sim.checkers import InvariantViolation, Partition
 
 Replica: TypeAlias = tuple[UUID, int]
@@ -69,6 +70,46 @@ class DivergentReplicas:
                 raise InvariantViolation(
                     self,
                     f"{name} at offset {at}: {first_host} has {expected.get(at)!r}, {host} {found.get(at)!r}",
+                )
+
+
+class ForgottenVoterChange:
+    """Who was added to the quorum votes in it, who was removed does not.
+
+    A leader that gave no certain answer may have made the change, until a later one is committed. A change
+    without any answer may be made at any time from then on.
+    """
+
+    def __init__(self, first: Iterable[ReplicaKey]) -> None:
+        self._possible: dict[ReplicaKey, set[bool]] = {replica: {True} for replica in first}
+        """Whether it votes."""
+        self._unanswered: set[tuple[ReplicaKey, bool]] = set()
+        self._is_uncertain = False
+
+    @property
+    def is_in_doubt(self) -> bool:
+        return self._is_uncertain or bool(self._unanswered)
+
+    def acknowledged(self, replica: ReplicaKey, *, votes: bool) -> None:
+        self._possible[replica] = {votes}
+        self._is_uncertain = False
+
+    def uncertain(self, replica: ReplicaKey, *, votes: bool) -> None:
+        self._possible.setdefault(replica, {False}).add(votes)
+        self._is_uncertain = True
+
+    def unanswered(self, replica: ReplicaKey, *, votes: bool) -> None:
+        self._unanswered.add((replica, votes))
+
+    def check(self, voters: Collection[ReplicaKey]) -> None:
+        for replica in {*voters, *self._possible}:
+            votes = replica in voters
+            is_possible = votes in self._possible.get(replica, {False})
+            if not is_possible and (replica, votes) not in self._unanswered:
+                raise InvariantViolation(
+                    self,
+                    f"{replica} {'votes' if votes else 'does not vote'}, "
+                    f"though it was {'removed, or never added' if votes else 'added'}",
                 )
 
 

@@ -9,15 +9,22 @@ from dataclasses import dataclass
 
 from ottla.config import BrokerConfig
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.meta_properties import prepare
+from ottla.metadata.meta_properties import examine
+from ottla.metadata.uuids import random_uuid
 from ottla.node import Node
+from ottla.raft.formatting import write_bootstrap_snapshot
+from ottla.raft.voters import SUPPORTED, Listener, ReplicaKey, Voter, VoterSet
 from ottla.runtime import Runtime
 from ottla.sim.disk import SimDisk
 from ottla.sim.world import Boot, SimWorld
 
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 PORT = 9092
-CONTROLLER_PORT = 9093
+CONTROLLER_PORTS = (9093, 9193)
+"""A controller listens on one of them, and may move to the other when it starts again."""
+CONTROLLER_LISTENER = "CONTROLLER"
+DATA_DIR = "/data"
+METADATA_DIR = "/meta"
 STOP_MAX_S = 40.0
 
 
@@ -27,6 +34,9 @@ class Shape:
 
     brokers: int = 3
     controllers: int = 0
+    first_voters: int = 0
+    """The voters are in the log, and so many nodes of the quorum are the first. 0: all of them are, for good,
+    by configuration."""
 
     @property
     def nodes(self) -> range:
@@ -37,7 +47,8 @@ class Shape:
         return range(self.controllers + 1, self.controllers + self.brokers + 1)
 
     @property
-    def voters(self) -> range:
+    def quorum(self) -> range:
+        """Who may vote."""
         return range(1, self.controllers + 1) if self.controllers else self.nodes
 
 
@@ -63,6 +74,18 @@ class Machines:
         self._properties = dict(properties)
         self._fail = fail
         self._stopping: set[int] = set()
+        chance = world.random("directories")
+        self._first_directories = {
+            number: random_uuid(chance) for number in shape.quorum[: shape.first_voters]
+        }
+        self._formatted: set[int] = set()
+        """Nodes that have had a directory; one that loses it does not get its first id again."""
+        self.controller_ports = dict.fromkeys(shape.quorum, CONTROLLER_PORTS[0])
+
+    @property
+    def first_voters(self) -> list[ReplicaKey]:
+        """Where the voters are in the log."""
+        return [ReplicaKey(*first) for first in self._first_directories.items()]
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -79,22 +102,30 @@ class Machines:
         return self._world.host(host_of(number)).is_running and number not in self._stopping
 
     def config(self, number: int) -> BrokerConfig:
-        is_voter = number in self.shape.voters
+        is_controller = number in self.shape.quorum
         is_broker = number in self.shape.broker_ids
-        listeners = [f"PLAINTEXT://:{PORT}"] * is_broker + [f"CONTROLLER://:{CONTROLLER_PORT}"] * is_voter
-        voters = ",".join(f"{each}@{host_of(each)}:{CONTROLLER_PORT}" for each in self.shape.voters)
+        listeners = [f"PLAINTEXT://:{PORT}"] * is_broker
+        if is_controller:
+            listeners.append(f"{CONTROLLER_LISTENER}://:{self.controller_ports[number]}")
         own = {
             "node.id": str(number),
-            "process.roles": ",".join(["broker"] * is_broker + ["controller"] * is_voter),
+            "process.roles": ",".join(["broker"] * is_broker + ["controller"] * is_controller),
             "listeners": ",".join(listeners),
-            "controller.quorum.voters": voters,
-            "controller.listener.names": "CONTROLLER",
-            "log.dirs": "/data",
-            "metadata.log.dir": "/meta",
+            "controller.listener.names": CONTROLLER_LISTENER,
+            "log.dirs": DATA_DIR,
+            "metadata.log.dir": METADATA_DIR,
+            **self._quorum_properties(),
         }
         if is_broker:
             own["advertised.listeners"] = f"PLAINTEXT://{host_of(number)}:{PORT}"
         return BrokerConfig.from_properties({**self._properties, **own})
+
+    def _quorum_properties(self) -> dict[str, str]:
+        if self._first_directories:
+            places = [f"{host_of(each)}:{port}" for each in self.shape.quorum for port in CONTROLLER_PORTS]
+            return {"controller.quorum.bootstrap.servers": ",".join(places)}
+        voters = [f"{each}@{host_of(each)}:{port}" for each, port in self.controller_ports.items()]
+        return {"controller.quorum.voters": ",".join(voters)}
 
     async def start_all(self) -> None:
         for number in self.shape.nodes:
@@ -103,11 +134,9 @@ class Machines:
             await asyncio.sleep(0.05)
 
     def _boot_of(self, number: int) -> Boot:
-        config = self.config(number)
-
         async def boot(runtime: Runtime) -> None:
-            directories = [*config.log_dirs, config.metadata_log_dir]
-            prepare(runtime.disk, runtime.random, directories, number, CLUSTER_ID)
+            config = self.config(number)
+            self._format(runtime, number, config)
             node = Node(runtime, config)
             await node.start()
             self.nodes[number] = node
@@ -115,6 +144,39 @@ class Machines:
             self._fail("NodeThatFails", f"node {number} gave up", error)
 
         return boot
+
+    def _format(self, runtime: Runtime, number: int, config: BrokerConfig) -> None:
+        """As `kafka-storage format` does; what is formatted already is left alone."""
+        disk = runtime.disk
+        found = examine(disk, runtime.random, [*config.log_dirs, METADATA_DIR], number, CLUSTER_ID)
+        if self._first_directories and number in self.shape.quorum and METADATA_DIR in found.new:
+            voters = VoterSet()
+            directory_id = None if number in self._formatted else self._first_directories.get(number)
+            if directory_id is not None:
+                found.new[METADATA_DIR] = found.new[METADATA_DIR]._replace(directory_id=directory_id)
+                voters = VoterSet(
+                    Voter(key, (self.controller_listener(key.id),), SUPPORTED) for key in self.first_voters
+                )
+            write_bootstrap_snapshot(disk, METADATA_DIR, 1, voters, runtime.clock.now_ms())
+        found.write_new(disk)
+        self._formatted.add(number)
+
+    def controller_listener(self, number: int) -> Listener:
+        return Listener(CONTROLLER_LISTENER, host_of(number), self.controller_ports[number])
+
+    def replica_key(self, number: int) -> ReplicaKey | None:
+        """As which it votes, or could; None while it is not up."""
+        node = self.nodes.get(number)
+        return None if node is None else node._broker.quorum.settings.me
+
+    def lose_metadata(self, number: int) -> None:
+        """Of a node that is down: it gets an empty disk, which is formatted at the next start."""
+        self.disk(number).unmount(METADATA_DIR)
+
+    def move_controller(self, number: int) -> None:
+        """Of a node that is down: it listens for the quorum elsewhere when it starts."""
+        here = CONTROLLER_PORTS.index(self.controller_ports[number])
+        self.controller_ports[number] = CONTROLLER_PORTS[1 - here]
 
     def _follow(self, number: int, outcome: asyncio.Future[None]) -> None:
         def ended(_: object) -> None:
@@ -188,7 +250,7 @@ class Machines:
         active = [
             (node._broker.quorum.epoch, number)
             for number, node in self.nodes.items()
-            if number in self.shape.voters and node._broker.quorum.leadership.leader_id == number
+            if number in self.shape.quorum and node._broker.quorum.leadership.leader_id == number
         ]
         return max(active)[1] if active else None
 

@@ -88,6 +88,8 @@ class ClusterMix(Mix):
     consumer_members: int = 0
     administrators: int = 0
     movers: int = 0
+    voter_changers: int = 0
+    """At most one: what a change leads to depends on those before."""
     world_faults: Mapping[str, int] = field(default_factory=lambda: WORLD_FAULTS)
 
     @property
@@ -133,5 +135,16 @@ CLUSTER_MIXES: dict[str, ClusterMix] = {
         fault_every_s=1.5,
     ),
     "cluster-topics": _mix(administrators=2, writers=1),
+    "cluster-voters": _mix(
+        shapes=(
+            (Shape(3, first_voters=3), 3),
+            (Shape(4, first_voters=1), 1),
+            (Shape(3, 4, first_voters=3), 2),
+        ),
+        writers=1,
+        administrators=1,
+        voter_changers=1,
+        faults={**PROCESS_FAULTS, "kill_controller": 5},
+    ),
     "cluster-moves": _mix(shapes=((Shape(4), 1), (Shape(5), 1), (Shape(4, 1), 1)), writers=2, movers=2),
 }

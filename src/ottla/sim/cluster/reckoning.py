@@ -61,6 +61,7 @@ class Reckoning:
         await self._check_promises()
         await self._wait_whole()
         self._compare_replicas()
+        self._check_voters()
 
     # The cluster comes round.
 
@@ -82,6 +83,8 @@ class Reckoning:
                 return f"node {number} has not started"
         if machines.controller() is None:
             return "there is no controller"
+        if machines.shape.first_voters and (missing := self._what_is_missing_in_the_quorum()) is not None:
+            return missing
         image = machines.image()
         for number in {*machines.shape.broker_ids} - self._missing:
             broker = image.brokers.get(number)
@@ -103,6 +106,19 @@ class Reckoning:
                 }
                 if len(ends) != 1:
                     return f"the replicas of {name}-{index} end at {sorted(ends)}"
+        return None
+
+    def _what_is_missing_in_the_quorum(self) -> str | None:
+        """All know the same voters, at the places where they are."""
+        machines = self._session.machines
+        known = {number: machines.nodes[number]._broker.quorum.voter_set for number in machines.shape.nodes}
+        if len({*known.values()}) > 1:
+            return f"nodes know different voters: {known}"
+        for voter in known[1].voters:
+            if voter.key != machines.replica_key(voter.key.id):
+                return f"{voter.key} is a voter, and its disk is gone"
+            if voter.listeners != (machines.controller_listener(voter.key.id),):
+                return f"{voter} is no longer there"
         return None
 
     async def _eventually(self, what: str, request: Callable[[], Awaitable[T]]) -> T:
@@ -235,6 +251,13 @@ class Reckoning:
                         }
                 checker.check((name, index), logs)
                 self._session.counts["replicas compared"] += len(logs)
+
+    def _check_voters(self) -> None:
+        machines = self._session.machines
+        if machines.shape.first_voters:
+            voters = machines.nodes[1]._broker.quorum.voter_set
+            self._session.voters.check({voter.key for voter in voters.voters})
+            self._session.counts["voters checked"] += len(voters)
 
 
 def _all_of(log: PartitionLog) -> bytes:

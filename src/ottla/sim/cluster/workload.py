@@ -19,6 +19,7 @@ from ottla.sim.chaos.load import Load
 from ottla.sim.chaos.workload import Outcome, unless_failed
 from ottla.sim.checkers import InvariantViolation
 from ottla.sim.client import RequestFailed
+from ottla.sim.cluster.changing_voters import ChangingVoters
 from ottla.sim.cluster.consuming import ClassicMember, ConsumerMember, Readers
 from ottla.sim.cluster.faults import Faults
 from ottla.sim.cluster.mixes import ClusterMix
@@ -103,4 +104,6 @@ def _clients(session: ClusterSession, transacting: Transacting) -> list[Coroutin
         actors.append(load.write("topic-writer"))
     moving = Moving(session)
     actors += [moving.move(f"mover{number}") for number in range(mix.movers)]
+    voters = ChangingVoters(session)
+    actors += [voters.change(f"voter-changer{number}") for number in range(mix.voter_changers)]
     return actors
