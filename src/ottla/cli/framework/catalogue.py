@@ -35,6 +35,9 @@ PURPOSES: dict[str, dict[str, str]] = {
     "Look after producers": {
         "transactions": "see transactions, find and abort those that hang",
     },
+    "Look after schemas": {
+        "schema-registry": "run a schema registry with Confluent's REST API",
+    },
     "Run pipelines": {
         "run": "run streams applications on Spark",
         "streams-application-reset": "let a streams application start anew",
@@ -73,7 +76,7 @@ PURPOSES: dict[str, dict[str, str]] = {
 }
 
 # These have no Kafka-named executable: they are Ottla's own.
-OWN = {"start", "stop", "run", "certs", "completion"}
+OWN = {"start", "stop", "run", "certs", "completion", "schema-registry"}
 # Not declared as a Tool: their own modules parse for them.
 OUTSIDE = {"start", "stop"}
 

@@ -26,6 +26,7 @@ _EXTRAS = {
     "tools": {"confluent_kafka", "rich"},
     "spark": {"google", "numpy", "pandas", "pyarrow", "pyspark"},
     "streams": {"starlette", "uvicorn"},
+    "registry": {"grpc_tools", "jsonschema", "referencing"},
     "avro": {"fastavro"},
 }
 
