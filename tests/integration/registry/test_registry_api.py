@@ -1,0 +1,266 @@
+"""Confluent's REST API: what is found, registered, refused and deleted, and with which codes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient, NewTopic
+from registry_process import RegistryProcess, avro
+
+from conftest import LOGIN
+from ottla.client.cluster import ClusterClient
+from ottla.registry.topic import ensure_topic
+from ottla.runtime.net import AsyncioNetwork
+from ottla.testing.in_process import InProcessBroker
+
+pytestmark = pytest.mark.xdist_group("registry")
+
+
+def code(answer: tuple[int, Any]) -> tuple[int, int]:
+    status, body = answer
+    return status, body["error_code"]
+
+
+def test_versions_of_a_subject_come_and_go(registry: RegistryProcess) -> None:
+    versions = "/subjects/orders-value/versions"
+    status, first = registry.call("POST", versions, avro("id"))
+    assert status == 200
+    assert registry.call("POST", versions, avro("id")) == (200, first)
+    assert code(registry.call("POST", versions, avro("id", "note"))) == (409, 409)
+    _, second = registry.call("POST", versions, avro("id", "NOTE"))
+    assert (first["version"], second["version"]) == (1, 2)
+    assert registry.call("GET", versions) == (200, [1, 2])
+    assert "orders-value" in registry.call("GET", "/subjects")[1]
+
+    _, latest = registry.call("GET", f"{versions}/latest")
+    assert latest["id"] == second["id"]
+    assert registry.call("GET", f"{versions}/2/schema")[1] == json.loads(latest["schema"])
+    _, by_id = registry.call("GET", f"/schemas/ids/{first['id']}")
+    assert json.loads(by_id["schema"]) == json.loads(avro("id")["schema"])
+    assert registry.call("GET", f"/schemas/ids/{first['id']}/versions") == (
+        200,
+        [{"subject": "orders-value", "version": 1}],
+    )
+    assert registry.call("GET", f"/schemas/guids/{by_id['guid']}")[1] == by_id
+    found = registry.call("POST", "/subjects/orders-value", avro("id"))
+    assert (found[0], found[1]["version"]) == (200, 1)
+
+    assert code(registry.call("DELETE", f"{versions}/1?permanent=true")) == (404, 40407)
+    assert registry.call("DELETE", f"{versions}/1") == (200, 1)
+    assert code(registry.call("DELETE", f"{versions}/1")) == (404, 40406)
+    assert registry.call("GET", f"{versions}?deleted=true") == (200, [1, 2])
+    # What was written with it can still be read.
+    assert registry.call("GET", f"/schemas/ids/{first['id']}")[0] == 200
+    assert registry.call("DELETE", f"{versions}/1?permanent=true") == (200, 1)
+    assert code(registry.call("GET", f"/schemas/ids/{first['id']}")) == (404, 40403)
+
+    assert code(registry.call("DELETE", "/subjects/orders-value?permanent=true")) == (404, 40405)
+    assert registry.call("DELETE", "/subjects/orders-value") == (200, [2])
+    assert code(registry.call("DELETE", "/subjects/orders-value")) == (404, 40404)
+    assert registry.call("DELETE", "/subjects/orders-value?permanent=true") == (200, [2])
+    assert code(registry.call("GET", versions)) == (404, 40401)
+
+
+def test_one_schema_has_one_id_in_all_subjects_and_no_id_is_given_again(registry: RegistryProcess) -> None:
+    _, here = registry.call("POST", "/subjects/here/versions", avro("a", name="Same"))
+    _, there = registry.call("POST", "/subjects/there/versions", avro("a", name="Same"))
+    assert here["id"] == there["id"]
+    assert registry.call("GET", f"/schemas/ids/{here['id']}/subjects") == (200, ["here", "there"])
+    for permanent in ("", "?permanent=true"):
+        for subject in ("here", "there"):
+            registry.call("DELETE", f"/subjects/{subject}{permanent}")
+    _, later = registry.call("POST", "/subjects/here/versions", avro("b", name="Other"))
+    assert later["id"] > here["id"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "expected"),
+    [
+        ("GET", "/subjects/nobody/versions", None, (404, 40401)),
+        ("GET", "/subjects/nobody/versions/1", None, (404, 40401)),
+        ("GET", "/subjects/errors/versions/9", None, (404, 40402)),
+        ("GET", "/subjects/errors/versions/zero", None, (422, 42202)),
+        ("GET", "/subjects/errors/versions/0", None, (422, 42202)),
+        ("GET", "/schemas/ids/99999", None, (404, 40403)),
+        ("POST", "/subjects/errors", avro("unknown"), (404, 40403)),
+        ("POST", "/subjects/nobody", avro("unknown"), (404, 40401)),
+        ("POST", "/subjects/errors/versions", {"schema": '{"type":'}, (422, 42201)),
+        ("POST", "/subjects/errors/versions", {"schema": "{}", "schemaType": "XML"}, (422, 42201)),
+        ("POST", "/subjects/errors/versions", {"schema": ""}, (422, 42201)),
+        ("POST", "/subjects/errors/versions", {**avro("a"), "id": 7}, (422, 42205)),
+        ("POST", "/subjects/__GLOBAL/versions", avro("a"), (422, 42208)),
+        ("PUT", "/config", {"compatibility": "SOMEWHAT"}, (422, 42203)),
+        ("PUT", "/mode", {"mode": "SOMEHOW"}, (422, 42204)),
+        ("GET", "/config/errors", None, (404, 40408)),
+        ("GET", "/mode/errors", None, (404, 40409)),
+        ("POST", "/compatibility/subjects/errors/versions/9", avro("a"), (404, 40402)),
+        ("GET", "/nothing", None, (404, 404)),
+        ("PATCH", "/subjects", None, (405, 405)),
+    ],
+)
+def test_refusals_have_confluents_codes(
+    registry: RegistryProcess, method: str, path: str, body: Any, expected: tuple[int, int]
+) -> None:
+    assert registry.call("POST", "/subjects/errors/versions", avro("id"))[0] == 200
+    assert code(registry.call(method, path, body)) == expected
+
+
+def test_settings_of_a_subject_go_before_those_of_all(registry: RegistryProcess) -> None:
+    assert registry.call("GET", "/config") == (200, {"compatibilityLevel": "BACKWARD"})
+    assert registry.call("POST", "/subjects/loose/versions", avro("a"))[0] == 200
+    ask = "/compatibility/subjects/loose/versions?verbose=true"
+    _, told = registry.call("POST", ask, avro("b"))
+    assert not told["is_compatible"]
+    assert "READER_FIELD_MISSING_DEFAULT_VALUE" in told["messages"][0]
+    assert registry.call("PUT", "/config/loose", {"compatibility": "none"}) == (
+        200,
+        {"compatibility": "NONE"},
+    )
+    assert registry.call("POST", ask, avro("b")) == (200, {"is_compatible": True, "messages": []})
+    assert registry.call("GET", "/config/loose") == (200, {"compatibilityLevel": "NONE"})
+    assert registry.call("DELETE", "/config/loose") == (200, {"compatibilityLevel": "NONE"})
+    everywhere = registry.call("GET", "/config/loose?defaultToGlobal=true")
+    assert everywhere == (200, {"compatibilityLevel": "BACKWARD"})
+
+
+def test_modes_keep_subjects_as_they_are_or_let_them_be_imported(registry: RegistryProcess) -> None:
+    assert registry.call("PUT", "/mode/kept", {"mode": "READONLY"}) == (200, {"mode": "READONLY"})
+    assert code(registry.call("POST", "/subjects/kept/versions", avro("a"))) == (422, 42205)
+    assert registry.call("PUT", "/mode/kept", {"mode": "IMPORT"})[0] == 200
+    imported = {**avro("a", name="Imported"), "id": 5000, "version": 3}
+    _, told = registry.call("POST", "/subjects/kept/versions", imported)
+    assert (told["id"], told["version"]) == (5000, 3)
+    assert code(registry.call("POST", "/subjects/kept/versions", {**avro("b"), "id": 5000})) == (422, 42205)
+    assert registry.call("DELETE", "/mode/kept") == (200, {"mode": "IMPORT"})
+    _, next_one = registry.call("POST", "/subjects/kept/versions", avro("a", "B", name="Imported"))
+    assert (next_one["id"], next_one["version"]) == (5001, 4)
+
+
+@pytest.mark.parametrize("kind", ["AVRO", "JSON", "PROTOBUF"])
+def test_a_schema_that_others_refer_to_stays(registry: RegistryProcess, kind: str) -> None:
+    base, user = f"{kind}-base", f"{kind}-user"
+    name, texts = {
+        "AVRO": (
+            "shop.Id",
+            (
+                '{"type":"fixed","name":"shop.Id","size":4}',
+                '{"type":"record","name":"Part","fields":[{"name":"id","type":"shop.Id"}]}',
+            ),
+        ),
+        "JSON": ("id.json", ('{"type":"string"}', '{"properties":{"id":{"$ref":"id.json"}}}')),
+        "PROTOBUF": (
+            "id.proto",
+            (
+                'syntax = "proto3"; package shop; message Id { string id = 1; }',
+                'syntax = "proto3"; import "id.proto"; message Part { shop.Id id = 1; }',
+            ),
+        ),
+    }[kind]
+    alone = {"schemaType": kind, "schema": texts[1]}
+    assert code(registry.call("POST", f"/subjects/{user}/versions", alone)) == (422, 42201)
+    assert (
+        registry.call("POST", f"/subjects/{base}/versions", {"schemaType": kind, "schema": texts[0]})[0]
+        == 200
+    )
+    referring = alone | {"references": [{"name": name, "subject": base, "version": 1}]}
+    status, told = registry.call("POST", f"/subjects/{user}/versions", referring)
+    assert status == 200, told
+    assert registry.call("GET", f"/subjects/{base}/versions/1/referencedby") == (200, [told["id"]])
+    assert code(registry.call("DELETE", f"/subjects/{base}/versions/1")) == (422, 42206)
+    assert code(registry.call("DELETE", f"/subjects/{base}")) == (422, 42206)
+    assert registry.call("DELETE", f"/subjects/{user}") == (200, [1])
+    assert registry.call("DELETE", f"/subjects/{base}") == (200, [1])
+
+
+def test_equal_schemas_are_found_however_they_are_written(registry: RegistryProcess) -> None:
+    spaced = {"schemaType": "JSON", "schema": '{ "type" : "object",  "title": "x" }'}
+    _, told = registry.call("POST", "/subjects/same/versions", spaced)
+    tight = {"schemaType": "JSON", "schema": '{"type":"object","title":"x"}'}
+    assert registry.call("POST", "/subjects/same", tight)[1]["id"] == told["id"]
+    turned = {"schemaType": "JSON", "schema": '{"title":"x","type":"object"}'}
+    assert code(registry.call("POST", "/subjects/same", turned)) == (404, 40403)
+    # In order of their names, there is one way to write it.
+    _, normal = registry.call("POST", "/subjects/normal/versions?normalize=true", tight)
+    assert registry.call("POST", "/subjects/normal?normalize=true", turned)[1]["id"] == normal["id"]
+
+
+def test_contexts_keep_subjects_of_one_name_apart(registry: RegistryProcess) -> None:
+    _, here = registry.call("POST", "/subjects/shared/versions", avro("a", name="Here"))
+    path = "/contexts/.other/subjects/shared%2Fname/versions"
+    _, there = registry.call("POST", path, avro("a", name="There"))
+    assert there["id"] == 1
+    assert registry.call("GET", "/contexts") == (200, [".", ".other"])
+    assert registry.call("GET", "/contexts/.other/subjects") == (200, [":.other:shared/name"])
+    _, found = registry.call("GET", "/subjects/%3A.other%3Ashared%2Fname/versions/1")
+    assert "There" in found["schema"]
+    assert "There" in registry.call("GET", "/contexts/.other/schemas/ids/1")[1]["schema"]
+    assert "Here" in registry.call("GET", f"/schemas/ids/{here['id']}")[1]["schema"]
+
+
+def test_the_topic_has_confluents_format_and_a_restart_finds_all_in_it(cluster: InProcessBroker) -> None:
+    options = ("--topic", "_kept", "--group", "kept")
+    with RegistryProcess(cluster.bootstrap_servers, *options) as before:
+        before.call("POST", "/subjects/s/versions", avro("a"))
+        before.call("POST", "/subjects/s/versions", avro("a", "B"))
+        before.call("PUT", "/config", {"compatibility": "FULL"})
+        before.call("PUT", "/config/s", {"compatibility": "NONE"})
+        before.call("DELETE", "/subjects/s/versions/1")
+        before.call("POST", "/subjects/gone/versions", avro("c"))
+        before.call("DELETE", "/subjects/gone")
+        assert before.stop() == 0
+    # A key out of order would be another record to log compaction.
+    assert _records(cluster.bootstrap_servers, "_kept", 7) == [
+        ('{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}', 1),
+        ('{"keytype":"SCHEMA","subject":"s","version":2,"magic":1}', 2),
+        ('{"keytype":"CONFIG","magic":0}', None),
+        ('{"keytype":"CONFIG","subject":"s","magic":0}', None),
+        ('{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}', 1),
+        ('{"keytype":"SCHEMA","subject":"gone","version":1,"magic":1}', 3),
+        ('{"keytype":"DELETE_SUBJECT","subject":"gone","magic":0}', None),
+    ]
+    secret = f'{LOGIN} username="registry" password="secret";'
+    login = ["sasl.mechanism=PLAIN", "security.protocol=SASL_PLAINTEXT", f"sasl.jaas.config={secret}"]
+    closed = [option for setting in login for option in ("--command-property", setting)]
+    with RegistryProcess(f"127.0.0.1:{cluster.ports['SASL']}", *options, *closed) as after:
+        assert after.call("GET", "/subjects/s/versions") == (200, [2])
+        assert after.call("GET", "/subjects?deletedOnly=true") == (200, ["gone"])
+        assert after.call("GET", "/config/s") == (200, {"compatibilityLevel": "NONE"})
+        assert after.call("GET", "/config") == (200, {"compatibilityLevel": "FULL"})
+        assert after.call("POST", "/subjects/new/versions", avro("d"))[1]["id"] == 4
+
+
+@pytest.mark.parametrize(
+    ("topic", "partitions", "complaint"),
+    [("_deleting", 1, "cleanup.policy=delete"), ("_wide", 2, "2 partitions")],
+)
+def test_a_topic_that_would_lose_schemas_is_not_used(
+    cluster: InProcessBroker, topic: str, partitions: int, complaint: str
+) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    for made in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+        made.result(60)
+
+    async def ensure() -> None:
+        async with ClusterClient(AsyncioNetwork(), cluster.bootstrap_servers) as client:
+            await ensure_topic(client, topic, 1)
+
+    with pytest.raises(ValueError, match=complaint):
+        asyncio.run(ensure())
+
+
+def _records(bootstrap: str, topic: str, count: int) -> list[tuple[str, int | None]]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "look", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found: list[tuple[str, int | None]] = []
+    try:
+        while len(found) < count:
+            message = consumer.poll(1)
+            if message is not None and not message.error():
+                found.append((message.key().decode(), json.loads(message.value()).get("id")))
+    finally:
+        consumer.close()
+    return found
