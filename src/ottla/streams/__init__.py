@@ -33,6 +33,7 @@ from ottla.streams.expressions import expr
 from ottla.streams.plan.topology import Topology
 from ottla.streams.processor import Processor, ProcessorContext, PunctuationType, Stores
 from ottla.streams.records import Record, Window, Windowed
+from ottla.streams.registry_serdes import SchemaRegistry
 from ottla.streams.serdes import Serde, Serdes
 from ottla.streams.tasks.failures import OnError
 from ottla.streams.windows import (
@@ -63,6 +64,7 @@ __all__ = [
     "Record",
     "RecordError",
     "Repartitioned",
+    "SchemaRegistry",
     "Serde",
     "SerdeError",
     "Serdes",

@@ -2,7 +2,7 @@
 
 The number formats are those of Kafka's Java serdes (big-endian), so that both read each other's topics.
 Wherever a serde is expected, a Python type does as well: ``str``, ``int`` (64 bit), ``float`` (64 bit),
-``bytes``, ``dict`` and ``list`` (JSON), or a dataclass (JSON, checked field by field).
+``bytes``, ``dict`` and ``list`` (JSON), or a dataclass (JSON, checked field by field; others are ignored).
 """
 
 from __future__ import annotations
@@ -120,11 +120,15 @@ def _write_json(value: Any) -> bytes:
 _JSON = Serde("JSON", _write_json, json.loads, "string")
 
 
-# The types of the fields of dataclasses.
-Annotations = Mapping[type, Mapping[str, Any]]
+@dataclass(frozen=True, slots=True)
+class Annotations:
+    """The types of the fields of dataclasses, and whether a field that is none of them is an error."""
+
+    types: Mapping[type, Mapping[str, Any]]
+    strict: bool = False
 
 
-def annotations_of(kind: Any) -> dict[type, Mapping[str, Any]]:
+def annotations_of(kind: Any, strict: bool = False) -> Annotations:
     """Of a type and all it is made of. Resolved where the program is: a worker has the classes, but not the
     module in which annotations that are text could be looked up."""
     found: dict[type, Mapping[str, Any]] = {}
@@ -141,7 +145,7 @@ def annotations_of(kind: Any) -> dict[type, Mapping[str, Any]]:
                     "in the module of the class, above where the serde is used"
                 ) from error
             waiting += found[each].values()
-    return found
+    return Annotations(found, strict)
 
 
 def convert(value: Any, wanted: Any, path: str, annotations: Annotations) -> Any:
@@ -172,12 +176,14 @@ def convert(value: Any, wanted: Any, path: str, annotations: Annotations) -> Any
 def _convert_union(value: Any, arguments: tuple[Any, ...], path: str, annotations: Annotations) -> Any:
     if value is None and type(None) in arguments:
         return None
-    for candidate in arguments:
-        if candidate is not type(None):
-            try:
-                return convert(value, candidate, path, annotations)
-            except SerdeError:
-                continue
+    # The one that knows all the fields, if there is such a one, rather than the first that knows some.
+    for attempt in dict.fromkeys((True, annotations.strict)):
+        for candidate in arguments:
+            if candidate is not type(None):
+                try:
+                    return convert(value, candidate, path, Annotations(annotations.types, attempt))
+                except SerdeError:
+                    continue
     names = ", ".join(getattr(argument, "__name__", str(argument)) for argument in arguments)
     raise SerdeError(f"{path} is {value!r}, expected one of {names}")
 
@@ -185,9 +191,9 @@ def _convert_union(value: Any, arguments: tuple[Any, ...], path: str, annotation
 def _convert_fields(value: Any, wanted: type, path: str, annotations: Annotations) -> Any:
     if not isinstance(value, Mapping):
         raise SerdeError(f"{path} is {value!r}, expected the fields of {wanted.__name__}")
-    hints = annotations[wanted]
+    hints = annotations.types[wanted]
     known = {field.name: field for field in dataclasses.fields(wanted)}
-    unknown = sorted(set(value) - set(known))
+    unknown = sorted(set(value) - set(known)) if annotations.strict else ()
     if unknown:
         raise SerdeError(
             f"{path} has the unknown field {unknown[0]!r}; {wanted.__name__} has {sorted(known)}"
@@ -226,23 +232,23 @@ _PARSED: dict[Any, Callable[[Any], Any]] = {
 
 
 @functools.cache
-def _json_of(kind: type) -> Serde:
-    annotations = annotations_of(kind)
+def _json_of(kind: type, strict: bool = False) -> Serde:
+    annotations = annotations_of(kind, strict)
     return Serde(
-        f"JSON of {kind.__name__}",
+        f"{'strict ' if strict else ''}JSON of {kind.__name__}",
         _write_json,
         lambda data: convert(json.loads(data), kind, kind.__name__, annotations),
         "string",
     )
 
 
-def _avro(schema: Mapping[str, Any] | str, kind: type | None) -> Serde:
+def _avro(schema: Mapping[str, Any] | str, kind: type | None, strict: bool) -> Serde:
     declared = json.loads(schema) if isinstance(schema, str) else schema
-    return _avro_of(json.dumps(declared, sort_keys=True), kind)
+    return _avro_of(json.dumps(declared, sort_keys=True), kind, strict)
 
 
 @functools.cache
-def _avro_of(schema: str, kind: type | None) -> Serde:
+def _avro_of(schema: str, kind: type | None, strict: bool) -> Serde:
     """One serde for one schema, however often and in whichever form it is given: serdes are compared."""
     try:
         import fastavro
@@ -251,7 +257,7 @@ def _avro_of(schema: str, kind: type | None) -> Serde:
     declared = json.loads(schema)
     parsed = fastavro.parse_schema(declared)
     name = str(declared.get("name", declared.get("type")))
-    annotations = annotations_of(kind)
+    annotations = annotations_of(kind, strict)
 
     def write(value: Any) -> bytes:
         out = io.BytesIO()
@@ -309,14 +315,21 @@ class Serdes:
         return _UUID
 
     @staticmethod
-    def json(kind: type | None = None) -> Serde:
-        """JSON; with a dataclass (or any annotated type) values are checked and become instances of it."""
-        return _JSON if kind is None else _json_of(kind)
+    def json(kind: type | None = None, *, strict: bool = False) -> Serde:
+        """JSON; with a dataclass (or any annotated type) values are checked and become instances of it.
+
+        Fields that the dataclass does not have are ignored, as those who write them may know more by now;
+        with `strict` they are errors.
+        """
+        return _JSON if kind is None else _json_of(kind, strict)
 
     @staticmethod
-    def avro(schema: Mapping[str, Any] | str, kind: type | None = None) -> Serde:
-        """Avro without container or registry framing; with a dataclass values become instances of it."""
-        return _avro(schema, kind)
+    def avro(schema: Mapping[str, Any] | str, kind: type | None = None, *, strict: bool = False) -> Serde:
+        """Avro without container or registry framing; with a dataclass values become instances of it.
+
+        Those of a registry are `ottla.streams.SchemaRegistry`'s.
+        """
+        return _avro(schema, kind, strict)
 
     @staticmethod
     def of(kind: Serde | type) -> Serde:

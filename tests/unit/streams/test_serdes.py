@@ -137,7 +137,7 @@ def test_an_avro_record_can_be_a_dataclass() -> None:
         (Serdes.json(), b"{", "is not JSON"),
         (Serdes.json(Point), b'{"x":"one"}', "Point.x is 'one', expected int"),
         (Serdes.json(Point), b'{"y":1}', "Point lacks the field 'x'"),
-        (Serdes.json(Point), b'{"x":1,"z":2}', "unknown field 'z'"),
+        (Serdes.json(Point, strict=True), b'{"x":1,"z":2}', "unknown field 'z'"),
         (Serdes.json(Shape), b'{"name":"s","points":[{"x":1},{"x":true}]}', r"Shape.points\[1\].x is True"),
         (Serdes.json(Shape), b'{"name":"s","points":[],"color":7}', "Shape.color is 7, expected one of"),
         (Serdes.avro({"type": "long"}), b"\x02\x04", "1 bytes are left over"),
