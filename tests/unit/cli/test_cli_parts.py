@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from ottla.cli.cluster.admin import check_addresses
-from ottla.cli.cluster.clients import translated
 from ottla.cli.cluster.lines import LineReader, LineRecord
 from ottla.cli.cluster.name_patterns import matching
 from ottla.cli.cluster.offset_reset import parse_datetime, parse_duration_ms
 from ottla.cli.files.releases import level_of, level_text
 from ottla.cli.framework.errors import ToolError
 from ottla.cli.framework.properties import pairs
+from ottla.client.librdkafka import translated
 
 
 def test_lines_become_records() -> None:

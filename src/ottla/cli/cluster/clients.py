@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,8 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.cli.framework.errors import ToolError
 from ottla.cli.framework.output import warn
-from ottla.client.jaas import jaas_options
-from ottla.client.pem_stores import SecurityError, pem_stores
+from ottla.client.librdkafka import UnusableSetting, made, translated
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
@@ -27,46 +25,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_RENAMED: dict[str, tuple[str, Callable[[str], str]]] = {
-    "buffer.memory": ("queue.buffering.max.kbytes", lambda value: str(max(int(value) // 1024, 1))),
-    "fetch.max.wait.ms": ("fetch.wait.max.ms", str),
-    "max.request.size": ("message.max.bytes", str),
-    "receive.buffer.bytes": ("socket.receive.buffer.bytes", str),
-    "send.buffer.bytes": ("socket.send.buffer.bytes", str),
-    "ssl.truststore.certificates": ("ssl.ca.pem", str),
-    "ssl.keystore.certificate.chain": ("ssl.certificate.pem", str),
-    "ssl.keystore.key": ("ssl.key.pem", str),
-    "max.in.flight.requests.per.connection": ("max.in.flight.requests.per.connection", str),
-}
-# Java's own business, or without a meaning outside it: not worth a warning.
-_SILENT = {
-    "default.api.timeout.ms",
-    "key.deserializer",
-    "key.serializer",
-    "max.block.ms",
-    "max.poll.records",
-    "metric.reporters",
-    "value.deserializer",
-    "value.serializer",
-}
-_STORES = {
-    "ssl.endpoint.identification.algorithm",
-    "ssl.key.password",
-    "ssl.keystore.location",
-    "ssl.keystore.password",
-    "ssl.keystore.type",
-    "ssl.truststore.location",
-    "ssl.truststore.password",
-    "ssl.truststore.type",
-}
-_ASSIGNORS = {
-    "org.apache.kafka.clients.consumer.RangeAssignor": "range",
-    "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
-    "org.apache.kafka.clients.consumer.StickyAssignor": "cooperative-sticky",
-    "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
-}
-_CREDENTIALS = ("username", "password")
-_UNKNOWN = re.compile(r'No such configuration property: "([^"]+)"')
 # Critical messages only: tools tell what went wrong themselves.
 _LOG_LEVEL = 2
 _TELL_EVERY_S = 10.0
@@ -95,65 +53,15 @@ def refusals() -> Iterator[None]:
         raise ToolError(error.args[0].str()) from None
 
 
-def translated(properties: Mapping[str, str]) -> dict[str, str]:
-    """A Java client's settings with librdkafka's names."""
-    settings = _stores(properties)
-    for name, value in properties.items():
-        if name in _SILENT or name in _STORES:
-            continue
-        if name == "sasl.jaas.config":
-            options = jaas_options(value)
-            settings.update({f"sasl.{key}": options[key] for key in _CREDENTIALS if key in options})
-        elif name == "partition.assignment.strategy":
-            settings[name] = ",".join(_ASSIGNORS.get(part.strip(), part.strip()) for part in value.split(","))
-        elif name in _RENAMED:
-            new_name, convert = _RENAMED[name]
-            try:
-                settings[new_name] = convert(value)
-            except ValueError:
-                raise ToolError(f"{name}={value}: must be a whole number") from None
-        else:
-            settings[name] = value
-    return settings
-
-
-def _stores(properties: Mapping[str, str]) -> dict[str, str]:
-    """Certificates and keys in PEM files, which librdkafka does not call stores."""
-    settings: dict[str, str] = {}
-    try:
-        stores = pem_stores(properties)
-    except SecurityError as error:
-        raise ToolError(str(error)) from None
-    if stores.authorities is not None:
-        settings["ssl.ca.location"] = stores.authorities
-    if stores.identity is not None:
-        settings["ssl.certificate.location"] = stores.identity
-        settings["ssl.key.location"] = stores.key or stores.identity
-        if stores.password is not None:
-            settings["ssl.key.password"] = stores.password
-    identification = properties.get("ssl.endpoint.identification.algorithm")
-    if identification is not None:
-        settings["ssl.endpoint.identification.algorithm"] = identification or "none"
-    return settings
-
-
 def _made(given: argparse.Namespace, kind: Callable[[Any], T], properties: Mapping[str, str]) -> T:
-    from confluent_kafka import KafkaException
+    def ignored(name: str) -> None:
+        print(f"{given.prog}: warning: ignored the setting {name}", file=sys.stderr)
 
-    settings: dict[str, Any] = {
-        "log_level": _LOG_LEVEL,
-        "error_cb": _OutageReport(given),
-        **translated(properties),
-    }
-    while True:
-        try:
-            return kind(settings)
-        except KafkaException as error:
-            text = error.args[0].str()
-            unknown = _UNKNOWN.search(text)
-            if unknown is None or settings.pop(unknown[1], None) is None:
-                raise ToolError(text.strip()) from None
-            print(f"{given.prog}: warning: ignored the setting {unknown[1]}", file=sys.stderr)
+    try:
+        settings = {"log_level": _LOG_LEVEL, "error_cb": _OutageReport(given), **translated(properties)}
+        return made(kind, settings, ignored)
+    except UnusableSetting as error:
+        raise ToolError(str(error)) from None
 
 
 class _OutageReport:

@@ -189,6 +189,35 @@ async def delete_records(
     return dict(sorted(found.items()))
 
 
+class NewTopic(NamedTuple):
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    """-1: what the brokers have for a default."""
+    settings: Mapping[str, str] = {}
+
+
+async def create_topics(cluster: ClusterClient, topics: Iterable[NewTopic]) -> None:
+    """Those that exist are left as they are."""
+    rows = [
+        {
+            "name": topic.name,
+            "num_partitions": topic.partitions,
+            "replication_factor": topic.replication_factor,
+            "assignments": [],
+            "configs": [{"name": key, "value": value} for key, value in topic.settings.items()],
+        }
+        for topic in topics
+    ]
+
+    def check(answer: Any) -> None:
+        for topic in answer.topics:
+            if topic.error_code not in {ErrorCode.none, ErrorCode.topic_already_exists}:
+                raise error_for(topic.error_code, topic.error_message, f"creation of {topic.name}")
+
+    await cluster.ask_controller(ApiKey.CREATE_TOPICS, {"topics": rows, "validate_only": False}, check)
+
+
 async def delete_topics(cluster: ClusterClient, names: Sequence[str]) -> None:
     answer = await cluster.ask(
         None,

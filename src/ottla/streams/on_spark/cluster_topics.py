@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from ottla.client.errors import error_for
+from ottla.client.admin.topics import NewTopic, create_topics
 from ottla.spark.connection import Connection
 from ottla.streams.errors import StreamsError
 from ottla.streams.plan.plan import Plan
 from ottla.streams.state.spec import StoreKind, StoreSpec
-from ottla.wire.api import ApiKey
-from ottla.wire.errors import ErrorCode
 
 
 def existing_partitions(connection: Connection, plan: Plan) -> dict[str, int]:
@@ -62,24 +59,8 @@ def create_missing(connection: Connection, topics: Mapping[str, tuple[int, dict[
             )
     if not missing:
         return
-    rows = [
-        {
-            "name": name,
-            "num_partitions": count,
-            "replication_factor": -1,
-            "assignments": [],
-            "configs": [{"name": key, "value": value} for key, value in settings.items()],
-        }
-        for name, (count, settings) in missing.items()
-    ]
-
-    def check(answer: Any) -> None:
-        for topic in answer.topics:
-            if topic.error_code not in {ErrorCode.none, ErrorCode.topic_already_exists}:
-                raise error_for(topic.error_code, topic.error_message, f"creation of {topic.name}")
-
-    request = {"topics": rows, "validate_only": False}
-    connection.run(connection.cluster.ask_controller(ApiKey.CREATE_TOPICS, request, check))
+    wanted = [NewTopic(name, count, settings=settings) for name, (count, settings) in missing.items()]
+    connection.run(create_topics(connection.cluster, wanted))
 
 
 def _changelog_settings(spec: StoreSpec) -> dict[str, str]:
