@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
+import asyncio
 import urllib.parse
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -31,25 +31,39 @@ class ForwardingFailed(Exception):
         """It may have been done all the same."""
 
 
-def forward(url: str, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
-    """Blocks until the leader has answered."""
+async def forward(url: str, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    """One request on a connection of its own, which may be given up by cancelling."""
     address = urllib.parse.urlsplit(url)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=_TIMEOUT_S)
-    passed_on = {name: headers[name] for name in _PASSED_ON if name in headers}
+    lines = [f"{method} {target} HTTP/1.1", f"Host: {address.netloc}", f"{FORWARDED}: true"]
+    lines += [f"{name}: {headers[name]}" for name in _PASSED_ON if name in headers]
+    lines += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
     was_sent = False
     try:
-        connection.connect()
-        was_sent = True
-        connection.request(method, target, body or None, {**passed_on, FORWARDED: "true"})
-        answer = connection.getresponse()
-        offset = answer.getheader(OFFSET)
-        return Answer(
-            answer.status,
-            answer.read(),
-            None if offset is None else int(offset),
-            answer.getheader(NOT_LEADER) is not None,
-        )
-    except (OSError, http.client.HTTPException) as error:
+        async with asyncio.timeout(_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(address.hostname, address.port)
+            try:
+                was_sent = True
+                writer.write("\r\n".join(lines).encode() + body)
+                return _read_answer(await reader.read())
+            finally:
+                writer.close()
+    except (OSError, ValueError) as error:
         raise ForwardingFailed(url, error, was_sent=was_sent) from error
-    finally:
-        connection.close()
+
+
+def _read_answer(data: bytes) -> Answer:
+    """ValueError for what is cut off, or no answer."""
+    head, end, body = data.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    headers = {
+        name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
+    }
+    if not end or len(body) != int(headers.get("content-length", "0")):
+        raise ValueError("the answer is cut off")
+    offset = headers.get(OFFSET.lower())
+    return Answer(
+        int(first.split(" ")[1]),
+        body,
+        None if offset is None else int(offset),
+        NOT_LEADER.lower() in headers,
+    )

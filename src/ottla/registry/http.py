@@ -341,10 +341,9 @@ class _Api:
         if request.url.query:
             target += f"?{request.url.query}"
         body = await request.body()
+        asked = forward(url, request.method, target, request.headers, body)
         try:
-            answer = await asyncio.to_thread(
-                forward, url, request.method, target, dict(request.headers), body
-            )
+            answer = await self._service.while_it_leads(url, asked)
         except ForwardingFailed as error:
             # To register or set something twice is to do it once; to delete it twice is not.
             if error.was_sent and request.method == "DELETE":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from ottla.client.peer import PeerLost
 from ottla.records.records import Record
 from ottla.registry.election import Election, Identity
 from ottla.registry.errors import NotLeader, RegistryError
+from ottla.registry.forwarding import ForwardingFailed
 from ottla.registry.records import decode
 from ottla.registry.rules import Outcome, Rules
 from ottla.registry.store import Store
@@ -26,6 +27,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 TROUBLE = (KafkaError, PeerLost, ClusterUnreachable, TimeoutError)
 _WRITE_TIMEOUT_S = 60.0
+_LOOK_AT_LEADER_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,18 @@ class RegistryService:
                 await self._changed.wait()
         except TimeoutError:
             return
+
+    async def while_it_leads(self, url: str, asked: Coroutine[Any, Any, T]) -> T:
+        """What the leader answers. ForwardingFailed where another one leads by then: this one may be gone."""
+        answer = asyncio.ensure_future(asked)
+        try:
+            while not answer.done():
+                if self.leader is None or self.leader.url != url:
+                    raise ForwardingFailed(url, TimeoutError("another registry leads now"), was_sent=True)
+                await asyncio.wait((answer,), timeout=_LOOK_AT_LEADER_S)
+            return answer.result()
+        finally:
+            answer.cancel()
 
     # Leading
 
