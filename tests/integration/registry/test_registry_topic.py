@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
-from ottla.client.cluster import ClusterClient
+from ottla.client.cluster import LATEST, ClusterClient
 from ottla.records.records import Record
+from ottla.registry.election import Identity
 from ottla.registry.records import Change, Key
+from ottla.registry.rules import Outcome, Rules, Wanted
+from ottla.registry.schema import Schema
+from ottla.registry.service import RegistryService, RegistrySettings
 from ottla.registry.topic import TopicReader, TopicWriter, ensure_topic
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.net import AsyncioNetwork
@@ -120,3 +125,55 @@ def _pause_before_step(
         return await real(*given, **named)
 
     monkeypatch.setattr(owner, name, paused)
+
+
+def test_a_write_is_answered_when_it_has_been_read_back(
+    cluster: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the next one would be decided without it, and get the same id."""
+    held = asyncio.Event()
+    held.set()
+    take = TopicReader.run
+
+    async def run_when_let(self: TopicReader) -> None:
+        fetch = self._cluster.fetch
+
+        async def fetch_when_let(*given: Any, **named: Any) -> Any:
+            fetched = await fetch(*given, **named)
+            await held.wait()
+            return fetched
+
+        monkeypatch.setattr(self._cluster, "fetch", fetch_when_let)
+        await take(self)
+
+    monkeypatch.setattr(TopicReader, "run", run_when_let)
+    settings = RegistrySettings(cluster.bootstrap_servers, {}, topic="_read-back", group="read-back")
+
+    def register(name: str) -> Callable[[Rules], Outcome]:
+        return lambda rules: rules.register(name, Wanted(Schema("AVRO", f'"{name}"')))
+
+    async def run() -> tuple[int, int]:
+        service = RegistryService(AsyncioNetwork(), SystemClock(), settings)
+        await service.start()
+        running = asyncio.ensure_future(service.run(Identity("127.0.0.1", 1)))
+        other = ClusterClient(AsyncioNetwork(), cluster.bootstrap_servers)
+        try:
+            await service.wait_until_ready()
+            held.clear()
+            first = asyncio.ensure_future(service.write(register("string")))
+            end = ("_read-back", 0)
+            while (await other.list_offsets({end: LATEST}, read_committed=True))[end].offset == 0:
+                await asyncio.sleep(0.01)
+            second = asyncio.ensure_future(service.write(register("long")))
+            done, _ = await asyncio.wait((first, second), timeout=0.2)
+            assert not done
+            held.set()
+            return (await first)[0].id, (await second)[0].id
+        finally:
+            held.set()
+            await service.stop()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            other.close()
+
+    assert asyncio.run(run()) == (1, 2)
