@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from ottla.cli.cluster.admin import Admin
     from ottla.client.admin.topics import Partition
 
-_INTERNAL = ("-changelog", "-repartition")
+# As Kafka's tool knows them: changelogs, repartition topics, and those of foreign-key joins.
+_INTERNAL = re.compile(
+    r".+-(changelog|repartition|subscription-registration-topic|subscription-response-topic"
+    r"|KTABLE-FK-JOIN-SUBSCRIPTION-(REGISTRATION|RESPONSE)-\d+-topic)"
+)
 _SCENARIOS = ("to_offset", "shift_by", "to_datetime", "by_duration", "to_earliest", "to_latest", "from_file")
 
 
@@ -63,11 +67,11 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _groups(admin: Admin, application: str, *, forced: bool) -> list[str]:
-    """The group of each query: the application's id, with a number where there are several."""
+    """The group of each query: the application's id and a name. Applications of Kafka Streams have one, with
+    the id alone."""
     from ottla.client.admin.groups import describe_group, list_groups
 
-    name = re.compile(rf"{re.escape(application)}(-\d+)?")
-    groups = [listed.id for listed in admin.call(list_groups) if name.fullmatch(listed.id)]
+    groups = [listed.id for listed in admin.call(list_groups) if listed.id.partition(":")[0] == application]
     for group in groups:
         members = admin.call(describe_group, group).members
         if members and not forced:
@@ -107,16 +111,20 @@ def _reset(
 
 
 def _internal_topics(given: argparse.Namespace, admin: Admin) -> list[str]:
+    from ottla.client.admin.groups import list_groups
     from ottla.client.admin.topics import list_topics
 
     begin = f"{given.application_id}-"
     present = [
-        name for name in admin.call(list_topics) if name.startswith(begin) and name.endswith(_INTERNAL)
+        name for name in admin.call(list_topics) if name.startswith(begin) and _INTERNAL.fullmatch(name)
     ]
     asked = [name for text in given.internal_topics for name in text.split(",") if name]
     if unknown := sorted(set(asked) - set(present)):
         raise ToolError(f"--internal-topics {unknown[0]}: is no internal topic of {given.application_id}")
-    return sorted(asked or present)
+    # The topics of an application "app-1" begin like those of "app".
+    others = {listed.id.partition(":")[0] for listed in admin.call(list_groups)}
+    longer = tuple(f"{other}-" for other in others if other.startswith(begin))
+    return sorted(asked or (name for name in present if not name.startswith(longer)))
 
 
 TOOL = Tool(
