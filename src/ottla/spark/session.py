@@ -39,6 +39,9 @@ appender.file.policies.size.type = SizeBasedTriggeringPolicy
 appender.file.policies.size.size = 50MB
 appender.file.strategy.type = DefaultRolloverStrategy
 appender.file.strategy.max = 2
+# Warns of each key that is asked for and not there, which is no news.
+logger.state.name = org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer
+logger.state.level = error
 rootLogger.level = {level}
 rootLogger.appenderRef.file.ref = file
 """

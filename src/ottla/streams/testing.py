@@ -154,14 +154,15 @@ class TopologyTestDriver:
                     self._global_stores[name] = open_store(part.stores[name], self._backend(number, name))
 
     def _task(self, number: int) -> Task:
+        part = self._parts[number]
         return Task(
-            self._parts[number],
+            part,
             application_id=self._application_id,
             partition=0,
             backends=lambda store: self._backend(number, store),
             emit=self._pending.append,
             now_ms=lambda: self._now_ms,
-            errors=self._errors,
+            errors=self._errors.without_dead_letters() if _is_global(part) else self._errors,
             global_stores=self._global_stores,
             columns=self._column_evaluator,
         )

@@ -61,6 +61,22 @@ def test_a_poison_record_is_named_with_its_place_and_bytes() -> None:
             topic.pipe_bytes(b"k", b"junk")
 
 
+def test_a_record_of_a_global_table_is_skipped_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    builder = StreamsBuilder()
+    rates = builder.global_table("rates", Consumed.with_(str, int))
+    builder.stream("in").left_join(rates, lambda a, b: f"{a}*{b}", key_selector=lambda value: value).to("out")
+    with (
+        TopologyTestDriver(builder.build(), on_error="dead-letter", dead_letter_topic="dead") as driver,
+        caplog.at_level(logging.WARNING, "ottla.streams"),
+    ):
+        driver.create_input_topic("rates").pipe_bytes(b"a", b"junk")
+        driver.create_input_topic("in").pipe_input("k", "a")
+        assert driver.create_output_topic("out").read_values() == ["a*None"]
+        assert driver.produced_topics == []
+    assert "Skipped: " in caplog.text
+    assert "Sent to dead" not in caplog.text
+
+
 def test_a_value_the_sink_cannot_write_is_named_too() -> None:
     builder = StreamsBuilder()
     builder.stream("in").map_values(len).to("out")

@@ -46,7 +46,8 @@ class GlobalTable:
             backends=lambda store: MemoryBackend(),
             emit=lambda output: None,
             now_ms=lambda: 0,
-            errors=settings.errors,
+            # Every worker reads the topic, each would send a dead letter.
+            errors=settings.errors.without_dead_letters(),
         )
 
     def stores(self) -> Mapping[str, Store]:

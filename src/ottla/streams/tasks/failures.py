@@ -42,6 +42,10 @@ class ErrorPolicy:
             choices = ", ".join(repr(choice.value) for choice in OnError)
             raise TopologyError(f"on_error is {on_error!r}: choose one of {choices}") from None
 
+    def without_dead_letters(self) -> ErrorPolicy:
+        """For work that has no output: what would be a dead letter is left out, and the log says so."""
+        return ErrorPolicy(OnError.SKIP) if self.action is OnError.DEAD_LETTER else self
+
     def handle(
         self,
         cause: Exception,
