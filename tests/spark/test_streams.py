@@ -87,11 +87,20 @@ class Running:
         behind."""
         self.app.stop()
         if forget_commits:
-            for commits in Path(self.app.config.checkpoint_dir).glob("*/commits"):
+            for label in Path(self.app.config.checkpoint_dir).glob("*/"):
+                commits = max(label.iterdir(), key=lambda generation: int(generation.name)) / "commits"
                 last_batch = max(int(each.name) for each in commits.iterdir() if each.name.isdecimal())
                 for name in (f"{last_batch}", f".{last_batch}.crc"):
                     (commits / name).unlink(missing_ok=True)
         self.app = self.make()
+        self.app.start(self.spark)
+
+    def change(self, topology: Topology) -> None:
+        """Stop, and start another version of the program."""
+        from ottla.streams.run import StreamsApplication
+
+        self.app.stop()
+        self.app = StreamsApplication(topology, self.app.config)
         self.app.start(self.spark)
 
     def stop(self) -> None:

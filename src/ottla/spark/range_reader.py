@@ -29,8 +29,10 @@ def data_lost(what: str, options: SourceOptions) -> None:
     """Raises DataLost, or warns if the user would rather go on."""
     if options.fail_on_data_loss:
         raise DataLost(
-            f"{what} Nothing was skipped: the query stops here. Set failOnDataLoss=false to go on with what "
-            "is left, or keep records longer (retention.ms, retention.bytes) than the query may stand still."
+            f"{what} Nothing was skipped: the query stops here. Set failOnDataLoss=false (streams "
+            "applications: --fail-on-data-loss false, StreamsConfig(fail_on_data_loss=False)) to go on with "
+            "what is left, or keep records longer (retention.ms, retention.bytes) than the query may stand "
+            "still."
         )
     _log.warning("%s Going on with what is left, since failOnDataLoss=false.", what)
 

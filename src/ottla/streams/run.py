@@ -15,17 +15,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.transaction import Transactions
 from ottla.spark.connection import Connection, shared_connection
 from ottla.spark.session import spark_session
 from ottla.spark.sink import write_stream
+from ottla.streams.application.lag import CatchUp, hop_topics, reading
+from ottla.streams.application.manifest import NAME, Generation, StateDirectory, to_text
+from ottla.streams.application.preparation import Preparation, prepare, query_name
+from ottla.streams.application.purging import Purger
+from ottla.streams.application.supervisor import Supervised, Supervisor
 from ottla.streams.errors import StreamsError
 from ottla.streams.on_spark.cluster_topics import create_missing, existing_partitions, owned_topics
 from ottla.streams.on_spark.query import QueryBuilder
-from ottla.streams.on_spark.query_plan import Query, compile_plan
+from ottla.streams.on_spark.query_plan import Query
 from ottla.streams.on_spark.shipping import ship_modules
 from ottla.streams.on_spark.worker_tasks import TaskSettings
-from ottla.streams.plan.partitions import partition_counts, task_count
+from ottla.streams.plan.partitions import task_count
 from ottla.streams.plan.plan import Plan, subtopologies
 from ottla.streams.plan.topology import Topology
 from ottla.streams.queries.tables import open_table, table_names
@@ -38,15 +42,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.streams")
 
-START_ATTEMPTS_MAX = 10
 STATUS_INTERVAL_S = 0.1
-# Spark gives a worker ten seconds to start, which a busy machine can exceed.
-_WORKER_LATE = "Python worker failed to connect back"
+_UPGRADES = ("keep", "discard")
 
 
 @dataclass(frozen=True, slots=True)
 class StreamsConfig:
-    """How an application runs. ``properties`` are client settings, such as security, by their Kafka names."""
+    """How an application runs. ``properties`` are client settings, such as security, by their Kafka names.
+
+    ``upgrade`` says what happens to state that the new version of a program cannot keep: ``keep`` refuses to
+    start, ``discard`` begins without it.
+    """
 
     application_id: str
     bootstrap_servers: str
@@ -58,6 +64,16 @@ class StreamsConfig:
     trigger: Mapping[str, Any] | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     max_offsets_per_trigger: int | None = None
+    fail_on_data_loss: bool = True
+    upgrade: str = "keep"
+    # How often a query that fails is started again before the application gives up.
+    restarts_max: int = 10
+    # Between two deletions of what was read from topics between queries.
+    purge_interval_ms: int = 30_000
+
+    def __post_init__(self) -> None:
+        if self.upgrade not in _UPGRADES:
+            raise StreamsError(f"upgrade is {self.upgrade!r}: choose one of {', '.join(_UPGRADES)}")
 
     @property
     def checkpoint_dir(self) -> str:
@@ -69,116 +85,124 @@ class StreamsApplication:
     def __init__(self, topology: Topology, config: StreamsConfig) -> None:
         self.config = config
         self.plan: Plan = topology.plan.decorated(config.application_id)
-        self.compiled: list[Query] = compile_plan(self.plan)
-        self.queries: list[Any] = []
-        self._session: SparkSession | None = None
-        self._builder: QueryBuilder | None = None
+        self._preparation: Preparation | None = None
+        self._supervised: list[Supervised] = []
+        self._supervisor: Supervisor | None = None
+
+    @property
+    def queries(self) -> list[Any]:
+        """Spark's queries, as they are now."""
+        return [each.query for each in self._supervised]
+
+    def prepare(self, session: SparkSession | None = None) -> Preparation:
+        """Look at the cluster and at what ran before; nothing is changed. A state directory that only Spark
+        can reach needs a session.
+
+        Raises what would keep the application from starting, except that its state cannot be kept: that is
+        in the decisions.
+        """
+        config = self.config
+        directory = StateDirectory(config.checkpoint_dir, session)
+        return prepare(
+            self.plan,
+            config.application_id,
+            self._connection(),
+            directory,
+            discard=config.upgrade == "discard",
+        )
+
+    @property
+    def has_local_state(self) -> bool:
+        """Whether the state directory can be read without Spark."""
+        return StateDirectory(self.config.checkpoint_dir).is_local
+
+    def check(self) -> None:
+        """Raises what would keep the application from starting, as far as that shows without Spark."""
+        if self.has_local_state:
+            self.prepare().refuse()
+        else:
+            existing_partitions(self._connection(), self.plan)
 
     def start(self, session: SparkSession | None = None) -> None:
         """Start all queries, on the given session or one of its own."""
-        if self.queries:
+        if self._supervised:
             raise StreamsError(f"{self.config.application_id} runs already")
         config = self.config
-        connection = shared_connection(config.bootstrap_servers, dict(config.properties))
-        counts = partition_counts(self.plan, existing_partitions(connection, self.plan))
-        tasks = self._store_partitions(counts)
-        written = sorted(
-            set(self.plan.internal_topics) - {t for q in self.compiled for t in q.shuffled_topics}
-        )
-        owned = owned_topics(self.plan, config.application_id, counts, written, tasks)
-        if config.dead_letter_topic is not None:
-            owned.setdefault(config.dead_letter_topic, (1, {}))
-        create_missing(
-            connection, {name: spec for name, spec in owned.items() if name not in counts or spec[1]}
-        )
+        # Before Spark, which takes its time to start.
+        self.check()
         session = session or spark_session(config.application_id, master=config.master)
-        self._session = session
+        directory = StateDirectory(config.checkpoint_dir, session)
+        self._preparation = preparation = self.prepare(session)
+        preparation.refuse()
+        for store in preparation.unnamed_stores():
+            logger.warning(
+                "the store %s has no name: its state is lost when the topology changes; name it with "
+                "Materialized.as_",
+                store,
+            )
+        connection = self._connection()
+        create_missing(connection, self._owned_topics(preparation))
+        manifest = preparation.generations(connection, directory)
+        directory.write(NAME, to_text(manifest))
         ship_modules(self.plan)
-        self._builder = builder = QueryBuilder(
-            session,
-            self._task_settings(counts),
-            self._source_options(),
-            offset_reset=config.offset_reset,
-            given_offsets=self._given_offsets(connection),
-        )
         try:
-            for query in self.compiled:
+            for query in preparation.queries:
                 # One after the other: each starts processes of its own, and Spark gives those ten seconds.
-                self.queries.append(self._start_query(builder, query))
+                self._supervise(session, query, manifest[query.label])
         except BaseException:
             self.stop()
             raise
+        purger = Purger(connection, self._purged_topics(preparation), config.purge_interval_ms / 1000)
+        self._supervisor = Supervisor(
+            self._supervised,
+            lambda: purger.purge_if_due({each.name: each.query for each in self._supervised}),
+        )
 
-    def _start_query(self, builder: QueryBuilder, query: Query) -> Any:
-        config, name = self.config, self.query_name(query)
-        for attempt in range(1, START_ATTEMPTS_MAX + 1):
-            running = write_stream(
-                builder.build(query),
-                application_id=name,
-                bootstrap_servers=config.bootstrap_servers,
-                checkpoint=f"{config.checkpoint_dir}/{query.number}",
-                options={f"kafka.{key}": value for key, value in config.properties.items()},
-                trigger=config.trigger,
-                output_mode="update",
-                query_name=name,
-            )
-            while running.isActive and running.status["message"].startswith("Initializing"):
-                time.sleep(STATUS_INTERVAL_S)
-            if not _came_too_late(running) or attempt == START_ATTEMPTS_MAX:
-                break
-            logger.warning("%s: Spark's Python worker came too late, starting again", name)
-        return running
+    def catch_up(self) -> CatchUp:
+        """Tells when everything was worked on that is in the topics now."""
+        preparation, config = self._prepared(), self.config
+        readings = [
+            reading(query, self._name(query), config.offset_reset, preparation.counts)
+            for query in preparation.queries
+        ]
+        return CatchUp(self._connection(), readings, hop_topics(self.plan, readings))
 
-    def _revive(self) -> bool:
-        """Start queries again that ended because a worker came too late; whether there were any."""
-        ended = [at for at, query in enumerate(self.queries) if _came_too_late(query)]
-        for at in ended:
-            assert self._builder is not None
-            logger.warning("%s: Spark's Python worker came too late, going on", self.queries[at].name)
-            self.queries[at] = self._start_query(self._builder, self.compiled[at])
-        return bool(ended)
+    def is_idle(self) -> bool:
+        """Whether no query has records at hand. Those with timers by the clock always have work to do."""
+        queries = zip(self._prepared().queries, self.queries, strict=True)
+        return all(
+            query.has_clock_timers or not running.status["isDataAvailable"] for query, running in queries
+        )
 
-    def _given_offsets(self, connection: Connection) -> dict[tuple[str, int], int]:
-        """Those that streams-application-reset has set. Those of a micro-batch say so, and count only
-        together with its state."""
-        given: dict[tuple[str, int], int] = {}
-        for query in self.compiled:
-            group = self.query_name(query)
-            committed = connection.run(Transactions(connection.cluster, group).committed_offsets(group))
-            given |= {place: found.offset for place, found in committed.items() if not found.metadata}
-        return given
-
-    def query_name(self, query: Query) -> str:
-        """The transactional id and group of a query: the application's where there is one query only."""
-        application_id = self.config.application_id
-        return application_id if len(self.compiled) == 1 else f"{application_id}-{query.number}"
+    def process_all_available(self) -> None:
+        """Until everything that is in the topics now has been worked on. Raises what made a query fail."""
+        catch_up = self.catch_up()
+        while catch_up.lag() > 0 or not self.is_idle():
+            self.raise_failure()
+            time.sleep(STATUS_INTERVAL_S)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Until a query ends; whether one did. Raises what made it fail."""
-        if self._session is None:
-            raise StreamsError(f"{self.config.application_id} was not started")
+        self._prepared()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            self._revive()
-            for query in self.queries:
-                # Raises what ended it.
-                if not query.isActive and query.awaitTermination(0):
-                    return True
+            self.raise_failure()
+            if any(each.is_over for each in self._supervised):
+                return True
             if deadline is not None and time.monotonic() >= deadline:
                 return False
             time.sleep(STATUS_INTERVAL_S)
 
-    def process_all_available(self) -> None:
-        """Until everything that is in the topics now has been worked on."""
-        # Once for each hop a record can take through internal topics.
-        for _ in self.compiled:
-            for at in range(len(self.compiled)):
-                try:
-                    self.queries[at].processAllAvailable()
-                except Exception:
-                    if not self._revive():
-                        raise
-                    self.queries[at].processAllAvailable()
+    def failure(self) -> tuple[str, Exception] | None:
+        """The query that has failed for good, and why."""
+        for each in self._supervised:
+            if each.is_over and (failure := each.query.exception()) is not None:
+                return each.name, failure
+        return None
+
+    def raise_failure(self) -> None:
+        if (failed := self.failure()) is not None:
+            raise failed[1]
 
     def tables(self) -> list[str]:
         """The names of the tables that can be asked."""
@@ -191,16 +215,78 @@ class StreamsApplication:
 
     def stop(self) -> None:
         """Stop all queries. A micro-batch under way is done again at the next start."""
+        if self._supervisor is not None:
+            self._supervisor.stop()
+            self._supervisor = None
         for query in self.queries:
             query.stop()
-        self.queries.clear()
+        self._supervised.clear()
 
-    def _store_partitions(self, counts: Mapping[str, int]) -> dict[str, int]:
-        return {
+    def _prepared(self) -> Preparation:
+        if self._preparation is None:
+            raise StreamsError(f"{self.config.application_id} was not started")
+        return self._preparation
+
+    def _connection(self) -> Connection:
+        return shared_connection(self.config.bootstrap_servers, dict(self.config.properties))
+
+    def _name(self, query: Query) -> str:
+        return query_name(self.config.application_id, query.label)
+
+    def _supervise(self, session: SparkSession, query: Query, generation: Generation) -> None:
+        config, preparation, name = self.config, self._prepared(), self._name(query)
+        place = f"{query.label}/{generation.number}"
+        is_fresh = StateDirectory(config.checkpoint_dir, session).is_empty(f"{place}/commits")
+
+        def start() -> Any:
+            builder = QueryBuilder(
+                session,
+                self._task_settings(preparation.counts),
+                self._source_options(),
+                offset_reset=config.offset_reset,
+                begin=generation.begin,
+                restored=generation.restored if is_fresh else {},
+            )
+            running = write_stream(
+                builder.build(query),
+                application_id=name,
+                bootstrap_servers=config.bootstrap_servers,
+                checkpoint=f"{config.checkpoint_dir}/{place}",
+                options={f"kafka.{key}": value for key, value in config.properties.items()},
+                trigger=config.trigger,
+                output_mode="update",
+                query_name=name,
+            )
+            while running.isActive and running.status["message"].startswith("Initializing"):
+                time.sleep(STATUS_INTERVAL_S)
+            return running
+
+        self._supervised.append(Supervised(name, start, config.restarts_max))
+
+    def _owned_topics(self, preparation: Preparation) -> dict[str, tuple[int, dict[str, str]]]:
+        counts = preparation.counts
+        tasks = {
             store: task_count(query.plan, counts)
-            for query in self.compiled
+            for query in preparation.queries
             for store in query.plan.stores
             if store not in query.plan.global_stores
+        }
+        owned = owned_topics(
+            self.plan, self.config.application_id, counts, self._written_topics(preparation), tasks
+        )
+        if self.config.dead_letter_topic is not None:
+            owned.setdefault(self.config.dead_letter_topic, (1, {}))
+        return {name: spec for name, spec in owned.items() if name not in counts or spec[1]}
+
+    def _written_topics(self, preparation: Preparation) -> list[str]:
+        """Internal topics that no shuffle stands for."""
+        shuffled = {topic for query in preparation.queries for topic in query.shuffled_topics}
+        return sorted(set(self.plan.internal_topics) - shuffled)
+
+    def _purged_topics(self, preparation: Preparation) -> dict[str, list[str]]:
+        return {
+            topic: [self._name(query) for query in preparation.queries if topic in query.topics]
+            for topic in self._written_topics(preparation)
         }
 
     def _task_settings(self, counts: Mapping[str, int]) -> TaskSettings:
@@ -220,10 +306,7 @@ class StreamsApplication:
         options = {f"kafka.{name}": value for name, value in self.config.properties.items()}
         options["kafka.bootstrap.servers"] = self.config.bootstrap_servers
         options["kafka.isolation.level"] = "read_committed"
+        options["failOnDataLoss"] = str(self.config.fail_on_data_loss).lower()
         if self.config.max_offsets_per_trigger is not None:
             options["maxOffsetsPerTrigger"] = str(self.config.max_offsets_per_trigger)
         return options
-
-
-def _came_too_late(query: Any) -> bool:
-    return not query.isActive and _WORKER_LATE in str(query.exception())

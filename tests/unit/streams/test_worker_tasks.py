@@ -33,7 +33,14 @@ from ottla.streams import (
     TimeWindows,
 )
 from ottla.streams.on_spark import worker_tasks
-from ottla.streams.on_spark.packets import Packer, PackStage, in_order, unpack_results
+from ottla.streams.on_spark.packets import (
+    Packer,
+    PackStage,
+    in_order,
+    restored_packets,
+    unpack_results,
+    unpacked,
+)
 from ottla.streams.on_spark.rows import HEADERS_TYPE
 from ottla.streams.on_spark.worker_tasks import StatelessStage, TaskProcessor, TaskSettings
 from ottla.streams.plan.plan import Plan, subtopologies
@@ -165,6 +172,51 @@ def test_state_lives_on_from_batch_to_batch_and_named_stores_are_logged() -> Non
         ("app-joined-changelog", b"k", b"ab", 6),
     ]
     assert [(r.topic, r.value) for r in second] == [("out", b"abc"), ("app-joined-changelog", b"abc")]
+
+
+def test_stores_are_restored_from_their_changelogs_into_the_tasks_they_came_from() -> None:
+    builder = StreamsBuilder()
+    grouped = builder.stream("in").group_by_key()
+    grouped.reduce(lambda a, b: (a + b)[-9:], Materialized.as_("joined")).to_stream().to("out")
+    windows = grouped.windowed_by(TimeWindows.of_size_and_grace(20, 10))
+    windows.count(Materialized.as_("windows")).to_stream(lambda key, value: key.key).to("out")
+    sessions = grouped.windowed_by(SessionWindows.of_inactivity_gap_and_grace(5, 30))
+    sessions.count(Materialized.as_("sessions")).to_stream(lambda key, value: key.key).to("out")
+    processor = TaskProcessor(only_part(builder), SETTINGS, with_timers=False)
+    chance = random.Random(7)
+    rows = [row("in", b"%d" % chance.randrange(40), b"%d" % n, n // 2, n) for n in range(900)]
+    uninterrupted = batches(processor, rows[:600], rows[600:])
+    changes = [each for each in uninterrupted[0] if each.topic.endswith("-changelog")]
+    assert {each.partition for each in changes} == {0}, "that of the task"
+    changelog = source_batch(
+        *((each.topic, n, each.key, each.value, each.timestamp_ms) for n, each in enumerate(changes))
+    )
+    changelog = changelog.set_column(3, "partition", pa.array([0] * len(changes), pa.int32()))
+    restored = FakeHandle()
+    processor.init(restored)  # type: ignore[arg-type]
+    for part in restored_packets([changelog]):
+        for packet in as_packets(part):
+            processor.handleInitialState((packet.slot,), packet, clock(0))
+    outputs = results(processor.handleInputRows((0,), iter(packets(rows[600:])), clock(0)))
+    assert outputs == uninterrupted[1]
+
+
+def test_only_the_last_change_of_a_key_is_restored() -> None:
+    changelog = source_batch(
+        ("log", 0, b"a", b"1", 5),
+        ("log", 1, b"b", b"2", 6),
+        ("log", 2, b"a", b"3", 7),
+        ("log", 3, b"b", None, 8),
+    )
+    found = [
+        record
+        for part in restored_packets([changelog])
+        for each in as_packets(part)
+        for record in unpacked(each)
+    ]
+    assert [(each.key, each.value, each.timestamp_ms, each.partition) for each in found] == [
+        (b"a", b"3", 7, 1)
+    ]
 
 
 def test_windows_joins_and_suppression_survive_pickling_and_batches() -> None:

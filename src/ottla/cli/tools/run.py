@@ -8,17 +8,17 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.cli.framework.errors import ToolError
-from ottla.cli.framework.output import Table, rich_table, show_record
+from ottla.cli.framework.output import Table, rich_table, show, show_record
 from ottla.cli.framework.tool import COMMAND_CONFIG, Argument, Option, Tool
 
 if TYPE_CHECKING:
     from ottla.streams.on_spark.progress import QueryProgress
     from ottla.streams.run import StreamsApplication
 
-_COLUMNS = ("Query", "Batch", "Rows/s", "Lag", "Batch ms", "State rows", "State MB")
+_COLUMNS = ("Query", "Batch", "Rows/s", "Lag", "Batch ms", "State keys", "State MB")
 _LOOK_S = 0.5
 _LINES_EVERY = 10
 """In a pipe a line per query is written this many looks apart."""
@@ -41,6 +41,10 @@ def run(given: argparse.Namespace) -> int:
         raise ToolError("--application-id names one application; give one file with it")
     try:
         applications = _applications(given)
+        if given.upgrade == "plan":
+            return _show_plan(given, applications)
+        for application in applications:
+            application.check()
         _tell(given, "starting Spark …")
         session = spark_session("ottla run", master=given.master)
         _tell(given, f"Spark {session.version} is up; its log: {log_path() or 'as configured elsewhere'}")
@@ -90,11 +94,32 @@ def _applications(given: argparse.Namespace) -> list[StreamsApplication]:
             master=given.master,
             on_error=given.on_error,
             dead_letter_topic=given.dead_letter_topic,
-            trigger={"availableNow": True} if given.once else trigger,
+            trigger=trigger,
             properties=properties,
+            fail_on_data_loss=given.fail_on_data_loss == "true",
+            upgrade="discard" if given.upgrade == "discard" else "keep",
         )
         built.append(StreamsApplication(loaded.topology, config))
     return built
+
+
+def _show_plan(given: argparse.Namespace, applications: list[StreamsApplication]) -> int:
+    """What would become of the state of each query; 1 if the application would not start."""
+    from ottla.spark.session import spark_session
+    from ottla.streams.application.upgrade import Action
+
+    found = [
+        (application.config.application_id, decision)
+        for application in applications
+        for decision in application.prepare(
+            None if application.has_local_state else spark_session("ottla run", master=given.master)
+        ).decisions
+    ]
+    rows = [(name, each.label, each.action.value, each.text) for name, each in found]
+    data = [dict(zip(("application", "query", "action", "text"), row, strict=True)) for row in rows]
+    lines = [f"{name}: {each}" for name, each in found]
+    show(given, data, lines, [Table(("Application", "Query", "State", ""), rows)])
+    return int(any(each.action is Action.REFUSED for _, each in found))
 
 
 @contextmanager
@@ -133,16 +158,15 @@ def _watch(
     given: argparse.Namespace, applications: list[StreamsApplication], stopped: threading.Event
 ) -> str | None:
     """Until stopped, or all is done, or a query fails; then what failed."""
-    queries = [query for application in applications for query in application.queries]
+    waited_for = [(application, application.catch_up()) for application in applications] if given.once else []
     with _screen(given) as refresh:
         while not stopped.wait(_LOOK_S):
-            refresh(_progress(queries))
-            ended = [query for query in queries if not query.isActive]
-            for query in ended:
-                if (failure := query.exception()) is not None:
-                    return _explained(query.name, failure)
-            if len(ended) == len(queries):
-                refresh(_progress(queries))
+            refresh(_progress(applications))
+            for application in applications:
+                if (failed := application.failure()) is not None:
+                    return _explained(*failed)
+            if given.once and all(app.is_idle() and ahead.lag() == 0 for app, ahead in waited_for):
+                refresh(_progress(applications))
                 break
     return None
 
@@ -153,9 +177,10 @@ def _explained(name: str, failure: Exception) -> str:
     return f"{name} failed: {explain(failure)}"
 
 
-def _progress(queries: list[Any]) -> list[QueryProgress]:
+def _progress(applications: list[StreamsApplication]) -> list[QueryProgress]:
     from ottla.streams.on_spark.progress import progress_of
 
+    queries = [query for application in applications for query in application.queries]
     return [told for query in queries if (told := progress_of(query)) is not None]
 
 
@@ -179,7 +204,7 @@ def _table(progress: list[QueryProgress]) -> Table:
             round(each.rows_per_second),
             "–" if each.lag is None else each.lag,
             each.batch_ms,
-            each.state_rows,
+            "–" if each.state_keys is None else each.state_keys,
             round(each.state_bytes / 1e6),
         )
         for each in progress
@@ -207,7 +232,7 @@ def _lines(given: argparse.Namespace) -> Callable[[list[QueryProgress]], None]:
                         "rowsPerSecond": round(each.rows_per_second),
                         "lag": each.lag,
                         "batchMs": each.batch_ms,
-                        "stateRows": each.state_rows,
+                        "stateKeys": each.state_keys,
                         "stateBytes": each.state_bytes,
                     }
                 )
@@ -215,7 +240,8 @@ def _lines(given: argparse.Namespace) -> Callable[[list[QueryProgress]], None]:
                 lag = "unknown" if each.lag is None else f"{each.lag:,}"
                 print(
                     f"{each.name}: batch {each.batch_id}, {each.rows:,} rows in {each.batch_ms} ms, "
-                    f"{each.rows_per_second:,.0f} rows/s, lag {lag}, {each.state_rows:,} rows of state",
+                    f"{each.rows_per_second:,.0f} rows/s, lag {lag}, "
+                    f"{each.state_bytes / 1e6:,.0f} MB of state",
                     flush=True,
                 )
 
@@ -251,7 +277,22 @@ TOOL = Tool(
             "DIR",
         ),
         Option("interval-ms", "the least time between micro-batches", "MS", parse=int),
-        Option("once", "work on what is there, then end"),
+        Option("once", "work on what is there and all that follows from it, then end"),
+        Option(
+            "upgrade",
+            "what happens to state that a changed program cannot keep: keep refuses to start, discard\n"
+            "begins without it; plan only prints what would be kept, rebuilt from changelogs, or dropped",
+            "HOW",
+            default="keep",
+            choices=("keep", "plan", "discard"),
+        ),
+        Option(
+            "fail-on-data-loss",
+            "whether to stop where records are gone that were not read yet, or to go on with what is left",
+            "true|false",
+            default="true",
+            choices=("true", "false"),
+        ),
         Option(
             "on-error",
             "what to do with a record that the program fails on",

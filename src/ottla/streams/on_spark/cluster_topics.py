@@ -42,9 +42,9 @@ def owned_topics(
     for topic in written:
         # Nothing may expire before the other sub-topology has read it.
         owned[topic] = (counts[topic], {"cleanup.policy": "delete", "retention.ms": "-1"})
-    for name, spec in plan.stores.items():
-        if spec.queryable and spec.logged and name in tasks:
-            owned[f"{application_id}-{spec.changelog}"] = (tasks[name], _changelog_settings(spec))
+    for name, topic in plan.changelogs(application_id).items():
+        if name in tasks:
+            owned[topic] = (tasks[name], _changelog_settings(plan.stores[name]))
     return owned
 
 

@@ -25,6 +25,7 @@ from ottla.streams.on_spark.rows import (
     as_list,
     header_list,
     header_rows,
+    read_rows,
     timestamps,
 )
 from ottla.streams.on_spark.slots import slot_of
@@ -39,6 +40,8 @@ PACKETS = (
 RESULT_PACKETS = "records binary"
 
 PACKET_BYTES = 1024 * 1024
+# Each packet of a changelog touches most pages of a store: few large ones are restored faster.
+RESTORED_PACKET_BYTES = 32 * 1024 * 1024
 # Packets of different stages are told apart by it, so that their order does not depend on when they arrive.
 _STAGE_SHIFT = 40
 
@@ -94,11 +97,38 @@ class PackStage:
                 yield packer.pack(records, partitions, columns["topic"], columns["topic"], partitions)
 
 
+def restored_packets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For ``mapInArrow``: changelogs as packets for the tasks whose state they are. Of a key the last record
+    only, because packets come in any order, and none if that deletes it."""
+    packer = Packer(0, RESTORED_PACKET_BYTES)
+    latest: dict[tuple[str, int, bytes | None], InputRecord] = {}
+    for batch in batches:
+        for record in read_rows(batch):
+            place = (record.topic, record.partition, record.key)
+            if record.value is None:
+                latest.pop(place, None)
+            else:
+                latest[place] = record
+    if latest:
+        records = list(latest.values())
+        topics = pa.array([record.topic for record in records], pa.string())
+        partitions = np.array([record.partition for record in records], np.int32)
+        columns = [
+            pa.array([record.offset for record in records], pa.int64()),
+            pa.array([record.timestamp_ms for record in records], pa.int64()),
+            pa.array([record.key for record in records], pa.binary()),
+            pa.array([record.value for record in records], pa.binary()),
+            pa.array([[]] * len(records), HEADERS_TYPE),
+        ]
+        yield packer.pack(columns, partitions, topics, topics, partitions)
+
+
 class Packer:
     """Makes packets of the batches of a stage."""
 
-    def __init__(self, stage: int) -> None:
+    def __init__(self, stage: int, packet_bytes: int = PACKET_BYTES) -> None:
         self._sequence = stage << _STAGE_SHIFT
+        self._packet_bytes = packet_bytes
 
     def pack_outputs(self, rows: OutputRows, partitions: int) -> pa.RecordBatch:
         """What a stage produces, for tasks of so many partitions."""
@@ -140,7 +170,7 @@ class Packer:
             order = np.arange(len(codes))
         bounds = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
         rows: list[tuple[Any, ...]] = []
-        rows_max = max(1, PACKET_BYTES * len(codes) // max(1, records.nbytes))
+        rows_max = max(1, self._packet_bytes * len(codes) // max(1, records.nbytes))
         for begin, end in pairwise(bounds):
             first = order[begin]
             queue = (
@@ -165,11 +195,10 @@ def in_order(packets: Iterable[Any]) -> Iterator[InputRecord]:
     partition whose next record is the oldest."""
     queues: dict[Queue, list[Any]] = {}
     for packet in packets:
-        queue = Queue(packet.topic, packet.origin_topic, packet.origin_partition)
-        queues.setdefault(queue, []).append(packet)
+        queues.setdefault(_queue_of(packet), []).append(packet)
     heads: list[tuple[int, Queue, InputRecord, Iterator[InputRecord]]] = []
     for queue, waiting in queues.items():
-        records = _of_queue(queue, waiting)
+        records = _of_queue(waiting)
         first = next(records)
         heads.append((first.timestamp_ms, queue, first, records))
     heapq.heapify(heads)
@@ -186,22 +215,27 @@ def in_order(packets: Iterable[Any]) -> Iterator[InputRecord]:
         yield from records
 
 
-def _of_queue(queue: Queue, packets: list[Any]) -> Iterator[InputRecord]:
+def _of_queue(packets: list[Any]) -> Iterator[InputRecord]:
     packets.sort(key=lambda packet: (packet.first_offset, packet.sequence))
     if all(first.last_offset <= second.first_offset for first, second in pairwise(packets)):
         for packet in packets:
-            yield from _unpacked(queue, packet)
+            yield from unpacked(packet)
     else:
         # Two stages have made records for one topic from one partition.
         packets.sort(key=lambda packet: packet.sequence)
         yield from sorted(
-            (record for packet in packets for record in _unpacked(queue, packet)),
+            (record for packet in packets for record in unpacked(packet)),
             key=lambda record: record.offset,
         )
 
 
-def _unpacked(queue: Queue, packet: Any) -> Iterator[InputRecord]:
-    topic, origin_topic, origin_partition = queue
+def _queue_of(packet: Any) -> Queue:
+    return Queue(packet.topic, packet.origin_topic, packet.origin_partition)
+
+
+def unpacked(packet: Any) -> Iterator[InputRecord]:
+    """The records of one packet."""
+    topic, origin_topic, origin_partition = _queue_of(packet)
     batch = pa.ipc.read_record_batch(pa.py_buffer(packet.records), _RECORDS)
     offsets, times, keys, values, headers = batch.columns
     offset_list = offsets.to_numpy().tolist()

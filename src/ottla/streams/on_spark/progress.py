@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.spark.positions import from_stored
+from ottla.spark.positions import Offsets, from_stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,8 @@ class QueryProgress:
     rows_per_second: float
     lag: int | None
     """Records in the source topics that no batch has taken yet; None before a source has told."""
-    state_rows: int
+    state_keys: int | None
+    """Keys that Spark aggregates; None for tasks, which keep many entries in one row."""
     state_bytes: int
 
 
@@ -34,7 +35,9 @@ def read_progress(name: str, report: Mapping[str, Any]) -> QueryProgress:
         rows=int(report.get("numInputRows", 0)),
         rows_per_second=float(report.get("processedRowsPerSecond") or 0.0),
         lag=_lag(report.get("sources", [])),
-        state_rows=sum(int(each.get("numRowsTotal", 0)) for each in state),
+        state_keys=None
+        if any(each.get("operatorName", "").startswith("transformWithState") for each in state)
+        else sum(int(each.get("numRowsTotal", 0)) for each in state),
         state_bytes=sum(int(each.get("memoryUsedBytes", 0)) for each in state),
     )
 
@@ -45,6 +48,16 @@ def progress_of(query: Any) -> QueryProgress | None:
     return None if report is None else read_progress(query.name, json.loads(report.json))
 
 
+def read_offsets(query: Any) -> Offsets:
+    """Up to where the last completed micro-batch has read."""
+    report = query.lastProgress
+    ends: Offsets = {}
+    for source in [] if report is None else json.loads(report.json).get("sources", []):
+        if source.get("endOffset"):
+            ends |= _offsets(source["endOffset"])
+    return ends
+
+
 def _lag(sources: list[Mapping[str, Any]]) -> int | None:
     told = [source for source in sources if source.get("endOffset") and source.get("latestOffset")]
     if not told:
@@ -53,8 +66,12 @@ def _lag(sources: list[Mapping[str, Any]]) -> int | None:
 
 
 def _records(offsets: Any) -> int:
-    """The sum over all partitions of {"topic": {"0": 23}}, as JSON text or as what it stands for."""
-    return sum(from_stored(json.loads(offsets) if isinstance(offsets, str) else offsets).values())
+    return sum(_offsets(offsets).values())
+
+
+def _offsets(stored: Any) -> Offsets:
+    """Of {"topic": {"0": 23}}, as JSON text or as what it stands for."""
+    return from_stored(json.loads(stored) if isinstance(stored, str) else stored)
 
 
 _ERROR_LINE = re.compile(

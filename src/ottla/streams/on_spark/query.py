@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from ottla.spark.positions import to_stored
 from ottla.streams.on_spark.column_evaluator import as_column
 from ottla.streams.on_spark.columns import (
     ColumnHead,
@@ -19,24 +20,30 @@ from ottla.streams.on_spark.columns import (
     refuse_columns,
     without_head,
 )
-from ottla.streams.on_spark.packets import PACKETS, RESULT_PACKETS, PackStage, unpack_results
+from ottla.streams.on_spark.packets import (
+    PACKETS,
+    RESULT_PACKETS,
+    PackStage,
+    restored_packets,
+    unpack_results,
+)
 from ottla.streams.on_spark.query_plan import Aggregation, Kind, Query, results_topic
 from ottla.streams.on_spark.rows import AGGREGATED_SCHEMA, OUTPUT_SCHEMA
+from ottla.streams.on_spark.subscriptions import Subscription, subscriptions
 from ottla.streams.on_spark.worker_tasks import StatelessStage, TaskProcessor, TaskSettings
 from ottla.streams.operators.stateless import ToStream
 from ottla.streams.plan.partitions import task_count
 from ottla.streams.plan.plan import Plan, ProcessorNode, SinkNode, SourceNode
-from ottla.streams.tasks.clock import schedules_clock_timers
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
 
 # As Spark's Kafka source names the ends of a partition.
 _SPECIAL_OFFSETS = {"earliest": -2, "latest": -1}
 
 
 class QueryBuilder:
-    """Makes the data frames of an application's queries."""
+    """Makes the data frame of a query."""
 
     def __init__(
         self,
@@ -45,14 +52,17 @@ class QueryBuilder:
         source_options: Mapping[str, str],
         *,
         offset_reset: str,
-        given_offsets: Mapping[tuple[str, int], int],
+        begin: Mapping[tuple[str, int], int],
+        restored: Mapping[tuple[str, int], int],
     ) -> None:
-        """`given_offsets` are where to begin instead, if there is no checkpoint to go on from."""
+        """`begin` are the offsets to begin at, where there is no checkpoint to go on from; `restored` are the
+        ends of the changelogs that hold the state of then."""
         self._session = session
         self._settings = settings
         self._source_options = dict(source_options)
         self._offset_reset = offset_reset
-        self._given_offsets = given_offsets
+        self._begin = begin
+        self._restored = restored
 
     def build(self, query: Query) -> DataFrame:
         """Rows with topic, key, value, headers, partition and timestamp."""
@@ -67,42 +77,44 @@ class QueryBuilder:
 
     def _read(self, sources: list[SourceNode]) -> DataFrame:
         """Records of topics, for sources that may begin at different ends."""
-        by_reset: dict[str, list[SourceNode]] = {}
-        for source in sources:
-            by_reset.setdefault(source.offset_reset or self._offset_reset, []).append(source)
-        frames = []
-        for reset, group in sorted(by_reset.items()):
-            topics = sorted({topic for source in group for topic in source.topics})
-            if topics:
-                frames.append(self._subscribe("subscribe", ",".join(topics), self._begin(topics, reset)))
-            patterns = sorted({source.pattern for source in group if source.pattern is not None})
-            frames.extend(self._subscribe("subscribePattern", pattern, reset) for pattern in patterns)
-        return _union(frames)
+        return _union([self._subscribe(each) for each in subscriptions(sources, self._offset_reset)])
 
-    def _begin(self, topics: list[str], reset: str) -> str:
-        given = self._given_offsets
-        if not any(topic in topics for topic, _ in given):
-            return reset
-        other = _SPECIAL_OFFSETS[reset]
+    def _subscribe(self, subscription: Subscription) -> DataFrame:
+        from pyspark.sql import functions
+
+        reader = self._session.readStream.format("ottla")
+        reader = reader.option("startingOffsets", self._starting_offsets(subscription))
+        if subscription.pattern is None:
+            reader = reader.option("subscribe", ",".join(subscription.topics))
+        else:
+            reader = reader.option("subscribePattern", subscription.pattern)
+        # To hand a column of null lists to Python, Spark goes through all rows again for each row.
+        records = reader.options(**self._source_options).option("includeHeaders", "true").load()
+        return records.withColumn("headers", functions.expr("coalesce(headers, array())"))
+
+    def _starting_offsets(self, subscription: Subscription) -> str:
         counts = self._settings.partition_counts
-        return json.dumps(
+        topics = subscription.matching(counts)
+        if not any(topic in topics for topic, _ in self._begin):
+            return subscription.reset
+        other = _SPECIAL_OFFSETS[subscription.reset]
+        return _offsets_text(
             {
-                topic: {str(number): given.get((topic, number), other) for number in range(counts[topic])}
+                (topic, number): self._begin.get((topic, number), other)
                 for topic in topics
+                for number in range(counts[topic])
             }
         )
 
-    def _subscribe(self, kind: str, topics: str, begin: str) -> DataFrame:
-        from pyspark.sql import functions
-
-        reader = (
-            self._session.readStream.format("ottla").option(kind, topics).option("startingOffsets", begin)
-        )
-        for name, value in self._source_options.items():
-            reader = reader.option(name, value)
-        # To hand a column of null lists to Python, Spark goes through all rows again for each row.
-        records = reader.option("includeHeaders", "true").load()
-        return records.withColumn("headers", functions.expr("coalesce(headers, array())"))
+    def _changelogs(self) -> GroupedData | None:
+        """What the stores of tasks held when the query had come to where it begins."""
+        if not self._restored:
+            return None
+        options = {name: value for name, value in self._source_options.items() if name.startswith("kafka.")}
+        topics = ",".join(sorted({topic for topic, _ in self._restored}))
+        reader = self._session.read.format("ottla").options(**options).option("subscribe", topics)
+        records = reader.option("endingOffsets", _offsets_text(self._restored)).load()
+        return records.mapInArrow(restored_packets, PACKETS).groupBy("slot")
 
     def _stateless(self, plan: Plan) -> DataFrame:
         heads = column_heads(plan)
@@ -153,11 +165,11 @@ class QueryBuilder:
             self._shuffled(number, part, tasks, by_key_only=by_key_only)
             for number, part in enumerate(query.upstream)
         ]
-        own = [source for source in query.plan.sources() if not set(source.topics) & query.shuffled_topics]
+        own = query.own_sources()
         if own:
             records = self._read(own)
             frames.append(
-                records.selectExpr("unix_millis(timestamp) AS timestamp_ms", "key", "value")
+                records.selectExpr("unix_millis(timestamp) AS timestamp_ms", "key", "value", "partition")
                 if by_key_only
                 else records.mapInArrow(PackStage(), PACKETS)
             )
@@ -165,12 +177,12 @@ class QueryBuilder:
 
     def _tasks(self, query: Query) -> DataFrame:
         refuse_columns(query.plan)
-        timers = schedules_clock_timers(query.plan)
+        timers = query.has_clock_timers
         processor = TaskProcessor(query.plan, self._settings, with_timers=timers)
-        packets = (
-            self._inputs(query)
-            .groupBy("slot")
-            .transformWithState(processor, RESULT_PACKETS, "Update", "ProcessingTime" if timers else "None")
+        time_mode = "ProcessingTime" if timers else "None"
+        grouped = self._inputs(query).groupBy("slot")
+        packets = grouped.transformWithState(
+            processor, RESULT_PACKETS, "Update", time_mode, self._changelogs()
         )
         return packets.mapInArrow(unpack_results, OUTPUT_SCHEMA)
 
@@ -184,27 +196,37 @@ class QueryBuilder:
         else:
             rows = rows.withColumn("value", functions.expr(decode(aggregation.source.value, "value")))
             result = as_column(aggregation.column.expression)
+        # Where a task for the key would be: behind a shuffle its hash says so, else the key's records do.
+        where = "CAST(NULL AS INT)" if query.shuffled_topics else "max(partition)"
         totals = rows.groupBy("key").agg(
-            functions.max("timestamp_ms").alias("timestamp_ms"), result.alias("result")
+            functions.max("timestamp_ms").alias("timestamp_ms"),
+            result.alias("result"),
+            functions.expr(where).alias("partition"),
         )
-        encoded = totals.selectExpr("key", f"{encode(store.value, 'result')} AS value", "timestamp_ms")
+        encoded = totals.selectExpr(
+            "key", f"{encode(store.value, 'result')} AS value", "timestamp_ms", "partition"
+        )
         sink = _only_sink(aggregation)
-        targets: list[str] = []
-        if store.queryable and store.logged:
-            targets.append(f"{self._settings.application_id}-{store.changelog}")
+        targets = [
+            topic
+            for name, topic in query.plan.changelogs(self._settings.application_id).items()
+            if name == store.name
+        ]
         if sink is not None:
             targets.append(sink)
         elif not any(isinstance(node, SinkNode) for node in aggregation.rest.nodes.values()) and targets:
             pass
         else:
             return self._behind_aggregation(encoded, aggregation, targets)
-        names = ", ".join(f"'{target}'" for target in targets)
+        places = {each: "CAST(NULL AS INT)" if each == sink else "partition" for each in targets}
+        rows_of = ", ".join(
+            f"named_struct('topic', '{each}', 'partition', {place})" for each, place in places.items()
+        )
         return encoded.selectExpr(
-            f"explode(array({names})) AS topic",
+            f"inline(array({rows_of}))",
             "key",
             "value",
             "CAST(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
-            "CAST(NULL AS INT) AS partition",
             "timestamp_millis(timestamp_ms) AS timestamp",
         )
 
@@ -213,7 +235,7 @@ class QueryBuilder:
         topic = results_topic(aggregation.node)
         rows = encoded.selectExpr(
             f"'{topic}' AS topic",
-            "CAST(-1 AS INT) AS partition",
+            "coalesce(partition, -1) AS partition",
             "CAST(-1 AS BIGINT) AS offset",
             "timestamp_millis(timestamp_ms) AS timestamp",
             "key",
@@ -221,6 +243,10 @@ class QueryBuilder:
         )
         stage = StatelessStage(aggregation.rest, self._settings, copy_to=tuple(logs))
         return rows.mapInArrow(stage, OUTPUT_SCHEMA)
+
+
+def _offsets_text(offsets: Mapping[tuple[str, int], int]) -> str:
+    return json.dumps(to_stored(offsets))
 
 
 def _union(frames: list[DataFrame]) -> DataFrame:

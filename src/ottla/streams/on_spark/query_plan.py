@@ -8,8 +8,11 @@ behind such a shuffle is Spark's own aggregation instead of a task.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
+from zlib import crc32
 
 from ottla.streams.operators.aggregate import StreamAggregate
 from ottla.streams.operators.column_aggregate import ColumnAggregate
@@ -19,6 +22,10 @@ from ottla.streams.plan.plan import Plan, ProcessorNode, SinkNode, SourceNode, s
 from ottla.streams.records import Change
 from ottla.streams.serdes import Serde
 from ottla.streams.state.spec import StoreSpec
+from ottla.streams.tasks.clock import schedules_clock_timers
+
+# Ends the numbers of names that the program did not give.
+_GENERATED = re.compile(r"-[0-9]{10}(-|$)")
 
 
 class Kind(Enum):
@@ -42,9 +49,10 @@ class Aggregation:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One streaming query."""
+    """One streaming query. Its label is its name among the queries of an application, also after the program
+    has changed: a topic that only this query's sub-topology reads."""
 
-    number: int
+    label: str
     kind: Kind
     plan: Plan
     # Stateless parts this query computes itself, to shuffle their output instead of reading a repartition
@@ -52,6 +60,8 @@ class Query:
     upstream: tuple[Plan, ...] = ()
     shuffled_topics: frozenset[str] = frozenset()
     aggregation: Aggregation | None = None
+    # Whether processors have timers by the clock.
+    has_clock_timers: bool = False
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -60,20 +70,25 @@ class Query:
 
     def read_sources(self) -> list[SourceNode]:
         """Sources that read topics that exist."""
-        own = [source for source in self.plan.sources() if not set(source.topics) & self.shuffled_topics]
-        return own + [source for part in self.upstream for source in part.sources()]
+        return self.own_sources() + [source for part in self.upstream for source in part.sources()]
+
+    def own_sources(self) -> list[SourceNode]:
+        """Those that the tasks read themselves."""
+        return [source for source in self.plan.sources() if not set(source.topics) & self.shuffled_topics]
 
 
-def compile_plan(plan: Plan) -> list[Query]:
-    """The queries of a decorated plan, in the order of its sub-topologies."""
+def compile_plan(plan: Plan, in_tasks: Collection[str] = ()) -> list[Query]:
+    """The queries of a decorated plan, in the order of its sub-topologies. Those with the given labels run in
+    tasks, even where Spark could aggregate."""
     parts = [plan.only(names) for names in subtopologies(plan) if not names <= plan.global_nodes]
     shuffled = _shuffled_topics(plan, parts)
     queries: list[Query] = []
     for part in parts:
+        label = _label(part)
         if _is_stateless(part):
             kept = _leading_to(part, {name for name in _ends(part) if not _writes(part, name, shuffled)})
             if kept.nodes:
-                queries.append(Query(len(queries), Kind.STATELESS, kept))
+                queries.append(Query(label, Kind.STATELESS, kept))
             continue
         inputs = frozenset(topic for source in part.sources() for topic in source.topics if topic in shuffled)
         upstream = tuple(
@@ -81,10 +96,30 @@ def compile_plan(plan: Plan) -> list[Query]:
             for other in parts
             if any(_writes(other, name, inputs) for name in _ends(other))
         )
-        aggregation = _native_aggregation(part)
+        aggregation = None if label in in_tasks else _native_aggregation(part)
         kind = Kind.TASKS if aggregation is None else Kind.AGGREGATION
-        queries.append(Query(len(queries), kind, part, upstream, inputs, aggregation))
+        timers = schedules_clock_timers(part)
+        queries.append(Query(label, kind, part, upstream, inputs, aggregation, timers))
     return queries
+
+
+def is_generated(name: str) -> bool:
+    """Whether a node, store or topic has its name by its place in the program."""
+    return _GENERATED.search(name) is not None
+
+
+def _label(part: Plan) -> str:
+    """No other sub-topology reads a topic of this one, so each of its topics tells it from the others. One
+    whose name was given is best: numbers change with the program."""
+    names = [
+        part.internal_topics[topic].name if topic in part.internal_topics else topic
+        for source in part.sources()
+        for topic in source.topics
+    ]
+    if names:
+        return min(names, key=lambda name: (is_generated(name), name))
+    pattern = min(source.pattern or "" for source in part.sources())
+    return f"{re.sub(r'[^A-Za-z0-9._-]', '_', pattern)}-{crc32(pattern.encode()):08x}"
 
 
 def _shuffled_topics(plan: Plan, parts: list[Plan]) -> frozenset[str]:

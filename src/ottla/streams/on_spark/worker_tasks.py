@@ -17,7 +17,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from ottla.streams.on_spark.global_tables import GlobalTables
-from ottla.streams.on_spark.packets import Packer, in_order, pack_results
+from ottla.streams.on_spark.packets import Packer, in_order, pack_results, unpacked
 from ottla.streams.on_spark.rows import OutputRows, read_rows
 from ottla.streams.on_spark.slots import partition_of
 from ottla.streams.plan.plan import Plan
@@ -26,6 +26,7 @@ from ottla.streams.state.backend import Log, MemoryBackend, WriteBackBackend, lo
 from ottla.streams.state.paged import PagedBackend
 from ottla.streams.tasks.failures import ErrorPolicy
 from ottla.streams.tasks.fused import fuse
+from ottla.streams.tasks.restoring import restore
 from ottla.streams.tasks.task import MEMORY, Task
 
 # Records between two looks at how much is held in memory.
@@ -86,7 +87,12 @@ class StatelessStage:
         for batch in batches:
             for record in read_rows(batch):
                 for topic in self.copy_to:
-                    rows.add(OutputRecord(topic, record.key, record.value, record.timestamp_ms))
+                    partition = record.partition if record.partition >= 0 else None
+                    rows.add(
+                        OutputRecord(
+                            topic, record.key, record.value, record.timestamp_ms, partition=partition
+                        )
+                    )
                 if chain is None or record.timestamp_ms < 0:
                     task.process(record)
                 else:
@@ -140,6 +146,22 @@ class TaskProcessor(StatefulProcessor):
     ) -> Iterator[Any]:
         return self._run(partition_of(key[0]), timerValues, iter(()))
 
+    def handleInitialState(  # noqa: N802
+        self,
+        key: Any,
+        initialState: Any,  # noqa: N803
+        timerValues: Any,  # noqa: N803
+    ) -> None:
+        """Puts a packet of a changelog back into its store."""
+        stores = {
+            topic: store for store, topic in self._plan.changelogs(self._settings.application_id).items()
+        }
+        name = stores[initialState.topic]
+        backend, memory = self._backend(name), self._backend(MEMORY)
+        restore(self._plan, name, unpacked(initialState), backend=backend, memory_backend=memory)
+        backend.flush()
+        memory.flush()
+
     def close(self) -> None:
         """Nothing is open."""
 
@@ -147,11 +169,8 @@ class TaskProcessor(StatefulProcessor):
         """Rows with results, which Spark takes before it turns to the next group."""
         now_ms = timer_values.getCurrentProcessingTimeInMs() if self._with_timers else _now_ms()
         outputs: list[OutputRecord] = []
-        changes = Changes(self._plan, self._settings.application_id)
-        backends = {
-            name: WriteBackBackend(PagedBackend(MapStateBackend(state)))
-            for name, state in self._states.items()
-        }
+        changes = Changes(self._plan, self._settings.application_id, partition)
+        backends = {name: self._backend(name) for name in self._states}
         task = Task(
             self._plan,
             application_id=self._settings.application_id,
@@ -183,6 +202,9 @@ class TaskProcessor(StatefulProcessor):
         left = chain(outputs, changes.records(task.stream_time_ms))
         while results := list(islice(left, _RESULTS_MAX)):
             yield Row(records=pack_results(results))
+
+    def _backend(self, store: str) -> WriteBackBackend:
+        return WriteBackBackend(PagedBackend(MapStateBackend(self._states[store])))
 
     def _schedule(self, due_ms: int | None) -> None:
         assert self._handle is not None
@@ -218,14 +240,14 @@ class MapStateBackend:
 
 
 class Changes:
-    """Collects the changes of named stores for their changelog topics: the last of each key in a batch."""
+    """Collects the changes of named stores for their changelog topics: the last of each key in a batch.
 
-    def __init__(self, plan: Plan, application_id: str) -> None:
-        self._topics = {
-            name: f"{application_id}-{spec.changelog}"
-            for name, spec in plan.stores.items()
-            if spec.queryable and spec.logged and name not in plan.global_stores
-        }
+    They go to the partition of the task, because from there they are restored into it.
+    """
+
+    def __init__(self, plan: Plan, application_id: str, partition: int) -> None:
+        self._topics = plan.changelogs(application_id)
+        self._partition = partition
         self._changes: dict[tuple[str, bytes], tuple[bytes | None, int]] = {}
 
     def log(self, store: str) -> Log:
@@ -240,9 +262,8 @@ class Changes:
 
     def records(self, stream_time_ms: int) -> Iterator[OutputRecord]:
         for (topic, key), (value, timestamp_ms) in self._changes.items():
-            yield OutputRecord(
-                topic, key, value, timestamp_ms if timestamp_ms >= 0 else max(0, stream_time_ms)
-            )
+            time_ms = timestamp_ms if timestamp_ms >= 0 else max(0, stream_time_ms)
+            yield OutputRecord(topic, key, value, time_ms, partition=self._partition)
 
 
 def _now_ms() -> int:

@@ -65,8 +65,8 @@ Node = SourceNode | ProcessorNode | SinkNode
 
 @dataclass(frozen=True, slots=True)
 class RepartitionTopic:
-    """A topic the application owns, to bring records of one key together. Without a number of partitions it
-    gets as many as the largest source upstream has."""
+    """A topic the application owns, to bring records of one key together, by the name that the program knows
+    it by. Without a number of partitions it gets as many as the largest source upstream has."""
 
     name: str
     partitions: int | None = None
@@ -94,6 +94,14 @@ class Plan:
     def sinks(self) -> list[SinkNode]:
         return [node for node in self.nodes.values() if isinstance(node, SinkNode)]
 
+    def changelogs(self, application_id: str) -> dict[str, str]:
+        """The topics of stores that have a changelog, by store."""
+        return {
+            name: f"{application_id}-{spec.changelog}"
+            for name, spec in self.stores.items()
+            if spec.queryable and spec.logged and name not in self.global_stores
+        }
+
     def decorated(self, application_id: str) -> Plan:
         """The same plan with internal topics named after the application."""
 
@@ -109,10 +117,7 @@ class Plan:
                     nodes[name] = replace(node, topic=decorate(topic))
                 case _:
                     nodes[name] = node
-        internal = {
-            decorate(name): replace(topic, name=decorate(name))
-            for name, topic in self.internal_topics.items()
-        }
+        internal = {decorate(name): topic for name, topic in self.internal_topics.items()}
         return replace(self, nodes=nodes, internal_topics=internal)
 
     def only(self, names: frozenset[str]) -> Plan:

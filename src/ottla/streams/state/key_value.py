@@ -78,6 +78,10 @@ class KeyValueStore:
     def approximate_num_entries(self) -> int:
         return sum(1 for _ in self._backend.items())
 
+    def restore(self, key: bytes, value: bytes, timestamp_ms: int) -> None:
+        """Take an entry of the changelog."""
+        self._backend.put(key, _TIMESTAMP.pack(timestamp_ms) + value)
+
     def flush(self) -> None:
         """Nothing waits here."""
 

@@ -66,12 +66,19 @@ class SessionStore:
     def put(self, session: Windowed, value: Any) -> None:
         """Set the aggregate of a session; ``None`` removes it."""
         start, end = session.window
+        key_bytes, data = self._key.serialize(session.key) or b"", self._value.serialize(value)
+        self._log(key_bytes + struct.pack(">qq", end, start), data, end)
+        self._set(key_bytes, start, end, data)
+
+    def restore(self, key: bytes, value: bytes, timestamp_ms: int) -> None:
+        """Take an entry of the changelog."""
+        end, start = struct.unpack(">qq", key[-16:])
+        self._set(key[:-16], start, end, value)
+
+    def _set(self, key_bytes: bytes, start: int, end: int, data: bytes | None) -> None:
         self._observe(end)
-        key_bytes = self._key.serialize(session.key) or b""
         listed = self._lists.get(key_bytes)
         listed[:] = [entry for entry in listed if entry[:2] != (start, end)]
-        data = self._value.serialize(value)
-        self._log(key_bytes + struct.pack(">qq", end, start), data, end)
         if data is None or end < self._oldest_live_ms():
             self._index.remove(end, key_bytes)
             # Another session of the key may end at the same time.

@@ -70,15 +70,24 @@ class WindowStore:
         self._observe(start_ms)
         if start_ms < self._oldest_live_ms():
             return
-        key_bytes = self._key_bytes(key)
+        key_bytes, data = self._key_bytes(key), self._value.serialize(value)
+        self._log(key_bytes + struct.pack(">q", start_ms), data, timestamp_ms)
+        self._set(key_bytes, start_ms, timestamp_ms, data)
+
+    def restore(self, key: bytes, value: bytes, timestamp_ms: int) -> None:
+        """Take an entry of the changelog."""
+        key_bytes, (start_ms,) = key[:-8], struct.unpack(">q", key[-8:])
+        self._observe(start_ms)
+        if start_ms >= self._oldest_live_ms():
+            self._set(key_bytes, start_ms, timestamp_ms, value)
+
+    def _set(self, key_bytes: bytes, start_ms: int, timestamp_ms: int, data: bytes | None) -> None:
         list_key = self._list_key(key_bytes, start_ms // self._segment_ms)
         listed = self._lists.get(list_key)
         if not listed:
             self._index.add(start_ms // self._segment_ms * self._segment_ms, key_bytes)
         if not self._duplicates:
             listed[:] = [entry for entry in listed if entry[0] != start_ms]
-        data = self._value.serialize(value)
-        self._log(key_bytes + struct.pack(">q", start_ms), data, timestamp_ms)
         if data is not None:
             listed.append((start_ms, timestamp_ms, data))
             # Stable: duplicates of one time keep the order in which they came.

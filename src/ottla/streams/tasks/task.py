@@ -25,6 +25,7 @@ from ottla.streams.tasks.timers import Timers
 
 # The store of what nodes remember besides their stores: stream times, timers, what was given out.
 MEMORY = "__memory"
+STREAM_TIME = "stream-time"
 
 _NUMBER = struct.Struct(">q")
 _NOWHERE = InputRecord("", -1, -1, -1, None, None)
@@ -112,7 +113,7 @@ class Task:
 
     @property
     def stream_time_ms(self) -> int:
-        time_ms = self.memory.get("stream-time")
+        time_ms = self.memory.get(STREAM_TIME)
         return -1 if time_ms is None else time_ms
 
     def process(self, record: InputRecord) -> None:
@@ -134,7 +135,7 @@ class Task:
             self.failed(source.name, record.key if key is None else key, error)
             return
         if timestamp_ms > self._last_time_ms:
-            self._last_time_ms = self.memory.advance("stream-time", timestamp_ms)
+            self._last_time_ms = self.memory.advance(STREAM_TIME, timestamp_ms)
         step(Record(key, value, timestamp_ms, record.headers))
         if self.timers.by_stream_time:
             self.timers.fire_stream_time(self.stream_time_ms)
@@ -257,6 +258,11 @@ class Task:
         return step
 
 
+def node_time(node: str) -> str:
+    """Under which a node's own stream time is remembered."""
+    return f"{node}/time"
+
+
 class NodeContext:
     """The surroundings of one node, as its operator sees them."""
 
@@ -289,7 +295,7 @@ class NodeContext:
             ) from None
 
     def observe(self, timestamp_ms: int, clock: str = "") -> int:
-        return self._task.memory.advance(f"{clock or self._node.name}/time", timestamp_ms)
+        return self._task.memory.advance(node_time(clock or self._node.name), timestamp_ms)
 
     def remember(self, name: str, number: int) -> None:
         self._task.memory.set(f"{self._node.name}/{name}", number)

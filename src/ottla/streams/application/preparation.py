@@ -1,0 +1,135 @@
+"""Before an application starts: what it finds on the cluster and beside its checkpoints, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ottla.client.cluster import LATEST
+from ottla.client.transaction import Transactions
+from ottla.spark.connection import Connection
+from ottla.spark.positions import Offsets
+from ottla.streams.application.lag import committed
+from ottla.streams.application.manifest import NAME, Generation, Manifest, StateDirectory, from_text
+from ottla.streams.application.shapes import QueryShape, shape_of
+from ottla.streams.application.upgrade import Action, Decision, decide, to_run_in_tasks
+from ottla.streams.errors import StreamsError
+from ottla.streams.on_spark.cluster_topics import existing_partitions
+from ottla.streams.on_spark.query_plan import Query, compile_plan
+from ottla.streams.plan.partitions import partition_counts
+from ottla.streams.plan.plan import Plan
+
+
+def query_name(application_id: str, label: str) -> str:
+    """The transactional id and group of a query. No application id can have a colon in it."""
+    return f"{application_id}:{label}"
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What an application will do when it starts."""
+
+    application_id: str
+    plan: Plan
+    counts: Mapping[str, int]
+    queries: tuple[Query, ...]
+    shapes: Mapping[str, QueryShape]
+    former: Mapping[str, Generation]
+    decisions: tuple[Decision, ...]
+
+    def unnamed_stores(self) -> list[str]:
+        return sorted(
+            name
+            for shape in self.shapes.values()
+            for name, store in shape.stores.items()
+            if not store.is_named
+        )
+
+    def refuse(self) -> None:
+        """Raises what keeps the application from starting."""
+        refused = [each for each in self.decisions if each.action is Action.REFUSED]
+        if refused:
+            raise StreamsError(
+                "\n".join(f"{query_name(self.application_id, each.label)}: {each.text}" for each in refused)
+            )
+
+    def generations(self, connection: Connection, directory: StateDirectory) -> Manifest:
+        """How every query begins. Shuts out whoever may still run those that begin anew."""
+        topics = {query.label: query for query in self.queries}
+        manifest = {
+            label: each
+            for label, each in self.former.items()
+            if all(s.is_named for s in each.shape.stores.values())
+        }
+        for decision in self.decisions:
+            label = decision.label
+            if label not in topics:
+                continue
+            before = self.former.get(label)
+            if before is not None and before.shape == self.shapes[label]:
+                manifest[label] = before
+                continue
+            for former in decision.formers:
+                manifest.pop(former, None)
+            begin = self._begin(connection, decision, topics[label])
+            restored = self._changelog_ends(connection, decision)
+            number = 0
+            while not directory.is_empty(f"{label}/{number}"):
+                number += 1
+            manifest[label] = Generation(self.shapes[label], number, begin, restored)
+        return manifest
+
+    def _begin(self, connection: Connection, decision: Decision, query: Query) -> Offsets:
+        """The offsets of the groups it goes on from, or those that streams-application-reset has set."""
+        cluster, begin = connection.cluster, Offsets()
+        for former in decision.formers or (query.label,):
+            name = query_name(self.application_id, former)
+            if decision.formers:
+                connection.run(Transactions(cluster, name).begin())
+            for place, found in connection.run(committed(cluster, name)).items():
+                if begin.setdefault(place, found.offset) != found.offset:
+                    raise StreamsError(
+                        f"{' and '.join(decision.formers)} have become {query.label}, but have come to "
+                        f"different offsets of {place[0]}-{place[1]}: let the old ones catch up first"
+                    )
+        return begin
+
+    def _changelog_ends(self, connection: Connection, decision: Decision) -> Offsets:
+        changelogs = self.plan.changelogs(self.application_id)
+        topics = connection.run(connection.cluster.topics(changelogs[store] for store in decision.restored))
+        places = {(name, index): LATEST for name, topic in topics.items() for index in topic.partitions}
+        ends = connection.run(connection.cluster.list_offsets(places, read_committed=True))
+        return {place: end.offset for place, end in ends.items()}
+
+
+def prepare(
+    plan: Plan, application_id: str, connection: Connection, directory: StateDirectory, *, discard: bool
+) -> Preparation:
+    """Asks the cluster, and changes nothing."""
+    counts = partition_counts(plan, existing_partitions(connection, plan))
+    text = directory.read(NAME)
+    former = {} if text is None else from_text(text, f"{directory.location}/{NAME}")
+    former_shapes = {label: each.shape for label, each in former.items()}
+    queries, shapes = _compiled(plan, counts)
+    unknown = {
+        label
+        for label in shapes
+        if label not in former and _has_run(connection, query_name(application_id, label))
+    }
+    in_tasks = to_run_in_tasks(shapes, former_shapes, unknown)
+    if in_tasks:
+        queries, shapes = _compiled(plan, counts, in_tasks)
+    decisions = decide(shapes, former_shapes, unknown, discard=discard)
+    return Preparation(application_id, plan, counts, tuple(queries), shapes, former, tuple(decisions))
+
+
+def _compiled(
+    plan: Plan, counts: Mapping[str, int], in_tasks: set[str] | None = None
+) -> tuple[list[Query], dict[str, QueryShape]]:
+    queries = compile_plan(plan, in_tasks or ())
+    return queries, {query.label: shape_of(query, counts) for query in queries}
+
+
+def _has_run(connection: Connection, group: str) -> bool:
+    """Offsets of a micro-batch say so; those that streams-application-reset has set do not."""
+    return any(found.metadata for found in connection.run(committed(connection.cluster, group)).values())

@@ -1,0 +1,163 @@
+"""What becomes of state and progress when a program has changed since it last ran.
+
+A query whose shape is the same goes on from its checkpoint. Else its stores are rebuilt from their
+changelogs, and it goes on from the offsets of its group, which were committed together with them. What cannot
+be rebuilt is refused before anything starts, unless the user gives it up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from ottla.streams.application.shapes import QueryShape
+from ottla.streams.on_spark.query_plan import Kind
+
+CHOICES = (
+    "Choose one: run the topology that ran before; name the store with Materialized.as_, let the application "
+    "catch up under that name, and change it then; give up what cannot be kept (--upgrade discard, or "
+    'StreamsConfig(upgrade="discard")), which begins with empty stores and goes on from the committed '
+    "offsets; or start the application anew (streams-application-reset)."
+)
+
+
+class Action(Enum):
+    NEW = "new"
+    KEPT = "kept"
+    REBUILT = "rebuilt"
+    DROPPED = "dropped"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    label: str
+    action: Action
+    text: str
+    # The queries that it goes on from.
+    formers: tuple[str, ...] = ()
+    # Stores that are filled from their changelogs.
+    restored: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.action.value}: {self.label}: {self.text}"
+
+
+def decide(
+    present: Mapping[str, QueryShape],
+    former: Mapping[str, QueryShape],
+    unknown: Collection[str] = (),
+    *,
+    discard: bool = False,
+) -> list[Decision]:
+    """For every query there is, and every one there was. `unknown` are queries that have run, as their group
+    shows, but whose state is gone."""
+    decisions = []
+    origins = {label: _origins(label, shape, present, former) for label, shape in present.items()}
+    for label, shape in present.items():
+        formers = origins[label]
+        if formers == (label,) and former[label] == shape:
+            decisions.append(Decision(label, Action.KEPT, "goes on from its checkpoint", formers))
+        elif formers:
+            why = shape.difference(former[formers[0]]) if formers == (label,) else _named(formers)
+            decisions.append(
+                _rebuild(label, shape, formers, [former[each] for each in formers], why, discard)
+            )
+        elif label in unknown:
+            why = "its checkpoint is gone"
+            decisions.append(_rebuild(label, shape, (label,), [shape], why, discard))
+        else:
+            decisions.append(Decision(label, Action.NEW, "begins"))
+    taken = {each for formers in origins.values() for each in formers}
+    decisions += [_drop(label, former[label], discard) for label in former if label not in taken]
+    return decisions
+
+
+def _origins(
+    label: str, shape: QueryShape, present: Mapping[str, QueryShape], former: Mapping[str, QueryShape]
+) -> tuple[str, ...]:
+    if label in former:
+        return (label,)
+    gone = [(name, each) for name, each in former.items() if name not in present]
+    return tuple(
+        name
+        for name, each in gone
+        if each.stores.keys() & shape.stores.keys() or set(each.topics) & set(shape.topics)
+    )
+
+
+def _named(formers: Sequence[str]) -> str:
+    return f"it was {' and '.join(formers)}"
+
+
+def _rebuild(
+    label: str,
+    shape: QueryShape,
+    formers: tuple[str, ...],
+    former_shapes: Sequence[QueryShape],
+    why: str,
+    discard: bool,
+) -> Decision:
+    restored: list[str] = []
+    lost: list[str] = []
+    for former in former_shapes:
+        for name in former.stores:
+            problem = _problem(name, former, shape)
+            if problem is not None:
+                lost.append(problem)
+            elif name in shape.stores:
+                restored.append(name)
+    if lost and not discard:
+        return Decision(label, Action.REFUSED, f"{why}, and {'; '.join(lost)}. {CHOICES}", formers)
+    parts = [why]
+    parts += [f"from its changelog: {', '.join(restored)}"] if restored else []
+    parts += [f"given up: {'; '.join(lost)}"] if lost else []
+    action = Action.REBUILT if restored or lost else Action.KEPT
+    text = "; ".join(parts) + "; goes on from the committed offsets"
+    return Decision(label, action, text, formers, tuple(restored))
+
+
+def _problem(name: str, former: QueryShape, shape: QueryShape) -> str | None:
+    """Why a store's state cannot come along."""
+    before, now = former.stores[name], shape.stores.get(name)
+    if now is None:
+        # What has a name and is gone was taken out on purpose.
+        return None if before.is_named else f"the store {name}, which has no name, is gone"
+    if not now.reads(before):
+        return f"the store {name} was {before} and is {now}; another store needs another name"
+    if not before.is_logged or not now.is_logged:
+        cause = "" if before.is_named else ", since it has no name"
+        return f"the store {name} has no changelog to be rebuilt from{cause}"
+    if former.tasks != shape.tasks:
+        return f"the changelog of {name} has {former.tasks} partitions for {shape.tasks} tasks"
+    if shape.kind == Kind.AGGREGATION.value:
+        return f"the store {name} is that of a column expression, which only its checkpoint can go on with"
+    if shape.is_final:
+        return f"which windows of {name} have given their results is known to the checkpoint only"
+    return None
+
+
+def _drop(label: str, shape: QueryShape, discard: bool) -> Decision:
+    unnamed = sorted(name for name, store in shape.stores.items() if not store.is_named)
+    if unnamed and not discard:
+        text = f"the store {unnamed[0]}, which has no name, is gone from the topology. {CHOICES}"
+        return Decision(label, Action.REFUSED, text)
+    stores = f" and its stores ({', '.join(sorted(shape.stores))})" if shape.stores else ""
+    return Decision(
+        label, Action.DROPPED, f"is no longer in the topology; its checkpoint{stores} stay where they are"
+    )
+
+
+def to_run_in_tasks(
+    present: Mapping[str, QueryShape], former: Mapping[str, QueryShape], unknown: Collection[str] = ()
+) -> set[str]:
+    """Queries that Spark could aggregate by itself, but that have to go on from elsewhere than its own
+    checkpoint: only tasks can be given state."""
+    return {
+        decision.label
+        for decision in decide(present, former, unknown)
+        if decision.action not in {Action.NEW, Action.KEPT, Action.DROPPED}
+        and decision.label in present
+        and present[decision.label].aggregation == "count"
+    }

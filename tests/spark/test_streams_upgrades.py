@@ -1,0 +1,110 @@
+"""Programs that change while they live: their state and their progress come along, exactly once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.spark.test_streams import Row, Running, last
+from tests.spark.topics import Cluster
+
+from ottla.streams import (
+    Grouped,
+    Materialized,
+    StreamsBuilder,
+    TimeWindows,
+    Topology,
+)
+from ottla.testing.in_process import InProcessBroker
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[InProcessBroker]:
+    with InProcessBroker() as running:
+        yield running
+
+
+def first_version() -> Topology:
+    builder = StreamsBuilder()
+    words = builder.stream("lines").flat_map_values(str.split)
+    words.group_by(lambda key, word: word).count(Materialized.as_("counts")).to_stream().to("counted")
+    return builder.build()
+
+
+def second_version() -> Topology:
+    """A stream defined before, a filter in front, and a store behind: the count moves to tasks."""
+    builder = StreamsBuilder()
+    builder.stream("notes").map_values(str.upper).to("shouted")
+    words = builder.stream("lines").filter(lambda line: line != "skipped").flat_map_values(str.split)
+    counts = words.group_by(lambda key, word: word).count(Materialized.as_("counts"))
+    counts.to_stream().to("counted")
+    many = counts.filter(lambda count: count > 100, Materialized.as_("many").with_value_serde(int))
+    many.to_stream().to("often")
+    return builder.build()
+
+
+def third_version() -> Topology:
+    """Another topic, and a window beside the count."""
+    builder = StreamsBuilder()
+    words = builder.stream("lines").merge(builder.stream("notes")).flat_map_values(str.split)
+    grouped = words.group_by(lambda key, word: word, Grouped.as_("counts"))
+    grouped.count(Materialized.as_("counts")).to_stream().to("counted")
+    windows = grouped.windowed_by(TimeWindows.of_size_with_no_grace(1_000_000_000))
+    windows.count(Materialized.as_("by-time")).to_stream(lambda key, value: key.key).to("often")
+    return builder.build()
+
+
+def lines(first: int, end: int) -> list[Row]:
+    return [("lines", None, f"hello word-{n % 7} of {n % 40}", n) for n in range(first, end)]
+
+
+def counts_of(rows: list[Row]) -> dict[bytes | None, bytes | None]:
+    counted = Counter(word for _, _, line, _ in rows for word in (line or "").split())
+    return {word.encode(): count.to_bytes(8, "big") for word, count in counted.items()}
+
+
+def test_a_word_count_changes_and_goes_on_counting(
+    spark: Any, broker: InProcessBroker, tmp_path: Path
+) -> None:
+    cluster = Cluster(broker.bootstrap_servers)
+    for topic in ("lines", "notes", "counted", "shouted", "often"):
+        cluster.create(topic, 2)
+    app = Running(spark, broker, "changing", first_version(), tmp_path)
+    try:
+        app.send(lines(0, 100))
+        app.restart(forget_commits=True)
+        app.change(second_version())
+        app.send([*lines(100, 200), ("lines", None, "skipped", 1), ("notes", None, "aloud", 1)])
+        assert last(app.read("counted")) == counts_of(lines(0, 200))
+        assert last(app.read("often")) == {
+            b"hello": (200).to_bytes(8, "big"),
+            b"of": (200).to_bytes(8, "big"),
+        }
+        assert app.read("shouted") == [(None, b"ALOUD")]
+        # Each was counted once: every line gives one update of hello and no other.
+        hellos = [int.from_bytes(value or b"") for key, value in app.read("counted") if key == b"hello"]
+        assert hellos[-100:] == list(range(101, 201))
+
+        app.restart(forget_commits=True)
+        app.change(third_version())
+        app.send([*lines(200, 250), ("notes", None, "hello notes", 2)])
+        # The stream of notes was another query, so the count begins with the first of them.
+        expected = counts_of([*lines(0, 250), ("", None, "hello notes aloud", 0)])
+        assert last(app.read("counted")) == expected
+        assert last(app.read("often"))[b"hello"] == (51).to_bytes(8, "big")
+
+        # A state directory that is lost costs nothing that has a name.
+        app.app.stop()
+        app.app.config = app.app.config.__class__(
+            "changing", app.servers, state_dir=str(tmp_path / "new"), trigger={"processingTime": "1 second"}
+        )
+        app.change(third_version())
+        app.send(lines(250, 260))
+        assert last(app.read("counted")) == counts_of([*lines(0, 260), ("", None, "hello notes aloud", 0)])
+    finally:
+        app.stop()

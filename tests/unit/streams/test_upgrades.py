@@ -1,0 +1,274 @@
+"""What becomes of the state of a program that has changed: kept, rebuilt, dropped or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.streams import (
+    Consumed,
+    EmitStrategy,
+    Grouped,
+    JoinWindows,
+    KTable,
+    Materialized,
+    Processor,
+    ProcessorContext,
+    PunctuationType,
+    Record,
+    StreamsBuilder,
+    StreamsError,
+    TimeWindows,
+    expr,
+)
+from ottla.streams.application.manifest import Generation, StateDirectory, from_text, to_text
+from ottla.streams.application.shapes import QueryShape, shape_of
+from ottla.streams.application.upgrade import Action, decide, to_run_in_tasks
+from ottla.streams.on_spark.query_plan import compile_plan
+from ottla.streams.plan.partitions import partition_counts
+
+Define = Callable[[StreamsBuilder], Any]
+COUNTS = {"lines": 4, "other": 4, "third": 2, "another": 2}
+
+
+def shapes(define: Define, counts: dict[str, int] | None = None, **tasks: Any) -> dict[str, QueryShape]:
+    builder = StreamsBuilder()
+    define(builder)
+    plan = builder.build().plan.decorated("app")
+    known = partition_counts(plan, counts or COUNTS)
+    return {query.label: shape_of(query, known) for query in compile_plan(plan, **tasks)}
+
+
+def upgraded(before: Define, after: Define, **options: Any) -> list[tuple[str, Action, tuple[str, ...]]]:
+    """Of each query its action and the stores that are restored, as an application would find it."""
+    former, present = shapes(before), shapes(after)
+    in_tasks = to_run_in_tasks(present, former)
+    present = shapes(after, in_tasks=in_tasks)
+    return [(each.label, each.action, each.restored) for each in decide(present, former, **options)]
+
+
+def refusal(before: Define, after: Define) -> str:
+    former, present = shapes(before), shapes(after)
+    present = shapes(after, in_tasks=to_run_in_tasks(present, former))
+    (text,) = [each.text for each in decide(present, former) if each.action is Action.REFUSED]
+    return text
+
+
+def counted(builder: StreamsBuilder, store: str | None = "counts") -> KTable:
+    words = builder.stream("lines").flat_map_values(str.split)
+    grouped = words.group_by(lambda key, word: word, Grouped.as_(store) if store else None)
+    return grouped.count(Materialized.as_(store) if store else None)
+
+
+def word_count(builder: StreamsBuilder) -> None:
+    counted(builder).to_stream().to("out")
+
+
+def test_queries_are_named_after_what_they_read_not_by_their_place() -> None:
+    def with_another_before(builder: StreamsBuilder) -> None:
+        builder.stream("other").map_values(str.upper).to("loud")
+        word_count(builder)
+
+    def pattern(builder: StreamsBuilder) -> None:
+        builder.stream_pattern("li.*").to("out")
+
+    assert list(shapes(word_count)) == ["counts-repartition"]
+    assert sorted(shapes(with_another_before)) == ["counts-repartition", "other"]
+    assert upgraded(word_count, with_another_before) == [
+        ("other", Action.NEW, ()),
+        ("counts-repartition", Action.KEPT, ()),
+    ]
+    (label,) = shapes(pattern)
+    assert label.startswith("li._-")
+
+
+def test_stateless_changes_keep_the_checkpoint() -> None:
+    def filtered(builder: StreamsBuilder) -> None:
+        words = builder.stream("lines").filter(lambda line: line != "").flat_map_values(str.split)
+        grouped = words.group_by(lambda key, word: word, Grouped.as_("counts"))
+        grouped.count(Materialized.as_("counts")).to_stream().filter(lambda count: count > 1).to("out")
+
+    assert upgraded(word_count, filtered) == [("counts-repartition", Action.KEPT, ())]
+
+
+def test_a_named_store_behind_a_count_moves_it_to_tasks_and_back_with_its_state() -> None:
+    def with_store(builder: StreamsBuilder) -> None:
+        many = counted(builder).filter(
+            lambda count: count > 1, Materialized.as_("many").with_value_serde(int)
+        )
+        many.to_stream().to("out")
+
+    label = "counts-repartition"
+    assert upgraded(word_count, with_store) == [(label, Action.REBUILT, ("counts",))]
+    # Back again Spark could aggregate by itself, but only tasks can be given state.
+    assert shapes(word_count)[label].kind == "Spark's aggregation"
+    assert upgraded(with_store, word_count) == [(label, Action.REBUILT, ("counts",))]
+    in_tasks = shapes(word_count, in_tasks={label})
+    assert decide(in_tasks, in_tasks)[0].action is Action.KEPT
+
+
+def test_another_topic_read_rebuilds_the_stores_and_goes_on_from_the_group() -> None:
+    def merged(builder: StreamsBuilder) -> None:
+        lines = builder.stream("lines").merge(builder.stream("other"))
+        words = lines.flat_map_values(str.split).group_by(lambda key, word: word, Grouped.as_("counts"))
+        words.count(Materialized.as_("counts")).to_stream().to("out")
+
+    assert upgraded(word_count, merged) == [("counts-repartition", Action.REBUILT, ("counts",))]
+
+    def stateless(builder: StreamsBuilder) -> None:
+        builder.stream("lines").to("out")
+
+    def more(builder: StreamsBuilder) -> None:
+        builder.stream("lines").merge(builder.stream("other")).to("out")
+
+    # Nothing to rebuild: only where it goes on is another place.
+    assert upgraded(stateless, more) == [("lines", Action.KEPT, ())]
+
+
+def test_what_the_program_no_longer_has_is_dropped_if_it_had_a_name() -> None:
+    def nothing_of_it(builder: StreamsBuilder) -> None:
+        builder.stream("other").to("out")
+
+    assert upgraded(word_count, nothing_of_it) == [
+        ("other", Action.NEW, ()),
+        ("counts-repartition", Action.DROPPED, ()),
+    ]
+
+
+def test_a_store_without_a_name_is_refused_with_the_choices() -> None:
+    def unnamed(builder: StreamsBuilder) -> None:
+        counted(builder, None).to_stream().to("out")
+
+    def shifted(builder: StreamsBuilder) -> None:
+        builder.stream("other").to("copy")
+        unnamed(builder)
+
+    text = refusal(unnamed, shifted)
+    assert "the store KSTREAM-AGGREGATE-STATE-STORE-0000000003, which has no name, is gone" in text
+    assert "Materialized.as_" in text
+    assert "--upgrade discard" in text
+    assert "streams-application-reset" in text
+    actions = [action for _, action, _ in upgraded(unnamed, shifted, discard=True)]
+    assert actions == [Action.NEW, Action.NEW, Action.DROPPED]
+
+    def behind(builder: StreamsBuilder) -> None:
+        counted(builder, None).filter(lambda n: n > 1, Materialized.as_("m").with_value_serde(int))
+
+    assert "has no changelog to be rebuilt from, since it has no name" in refusal(unnamed, behind)
+    assert upgraded(unnamed, behind, discard=True)[0][1:] == (Action.REBUILT, ())
+
+
+def test_another_store_under_the_same_name_is_refused() -> None:
+    def windowed(size_ms: int) -> Define:
+        def define(builder: StreamsBuilder) -> None:
+            grouped = builder.stream("lines").group_by_key()
+            windows = grouped.windowed_by(TimeWindows.of_size_with_no_grace(size_ms))
+            windows.count(Materialized.as_("counts")).to_stream().to("out")
+
+        return define
+
+    def plain(builder: StreamsBuilder) -> None:
+        builder.stream("lines").group_by_key().count(Materialized.as_("counts")).to_stream().to("out")
+
+    text = refusal(plain, windowed(1000))
+    assert "counts was a key-value store of string to long and is a window store of 1000 ms" in text
+    assert "another store needs another name" in text
+    assert "window store of 1000 ms" in refusal(windowed(1000), windowed(2000))
+
+
+def test_what_only_a_checkpoint_knows_is_refused() -> None:
+    def closing(*extra: str) -> Define:
+        def define(builder: StreamsBuilder) -> None:
+            stream = builder.stream("lines")
+            for topic in extra:
+                stream = stream.merge(builder.stream(topic))
+            windows = stream.group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(10))
+            windows = windows.emit_strategy(EmitStrategy.on_window_close())
+            windows.count(Materialized.as_("closed")).to_stream().to("out")
+
+        return define
+
+    assert "which windows of closed have given their results" in refusal(closing(), closing("other"))
+
+    def summed(*extra: str) -> Define:
+        def define(builder: StreamsBuilder) -> None:
+            stream = builder.stream(["lines", *extra], Consumed.with_(str, int))
+            stored = Materialized.as_("sums").with_value_serde(int)
+            stream.group_by_key().aggregate(expr("sum(value)"), materialized=stored).to_stream().to("out")
+
+        return define
+
+    assert "that of a column expression" in refusal(summed(), summed("other"))
+
+    def joined(builder: StreamsBuilder) -> None:
+        windows = JoinWindows.of_time_difference_with_no_grace(5)
+        builder.stream("lines").join(builder.stream("other"), lambda a, b: a, windows).to("out")
+
+    def joined_and_more(builder: StreamsBuilder) -> None:
+        joined(builder)
+        builder.stream("lines").group_by_key().reduce(lambda a, b: b, Materialized.as_("last"))
+
+    assert "has no changelog" in refusal(joined, joined_and_more)
+
+
+def test_another_number_of_tasks_is_refused() -> None:
+    present = shapes(word_count, {**COUNTS, "lines": 8}, in_tasks={"counts-repartition"})
+    former = shapes(word_count, in_tasks={"counts-repartition"})
+    (decision,) = decide(present, former)
+    assert decision.action is Action.REFUSED
+    assert "the changelog of counts has 4 partitions for 8 tasks" in decision.text
+
+
+def test_a_timer_by_the_clock_is_part_of_the_shape() -> None:
+    class Beat(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            context.schedule(10, PunctuationType.WALL_CLOCK_TIME, lambda time_ms: None)
+
+        def process(self, record: Record) -> None:
+            pass
+
+    def define(supplier: type[Processor]) -> Define:
+        return lambda builder: builder.stream("lines").process(supplier, named="p")
+
+    assert upgraded(define(Processor), define(Beat)) == [("lines", Action.KEPT, ())]
+    assert shapes(define(Processor)) != shapes(define(Beat))
+
+
+def test_state_that_is_gone_is_rebuilt_where_it_can_be() -> None:
+    def unnamed(builder: StreamsBuilder) -> None:
+        counted(builder, None).to_stream().to("out")
+
+    label = "counts-repartition"
+    assert to_run_in_tasks(shapes(word_count), {}, [label]) == {label}
+    present = shapes(word_count, in_tasks={label})
+    (decision,) = decide(present, {}, [label])
+    assert (decision.action, decision.restored) == (Action.REBUILT, ("counts",))
+    (label,) = shapes(unnamed)
+    (decision,) = decide(shapes(unnamed), {}, [label])
+    assert decision.action is Action.REFUSED
+
+
+def test_a_query_under_another_label_is_known_by_its_stores() -> None:
+    def before(builder: StreamsBuilder) -> None:
+        builder.stream("third").group_by_key().reduce(lambda a, b: b, Materialized.as_("last"))
+
+    def after(builder: StreamsBuilder) -> None:
+        stream = builder.stream("third").merge(builder.stream("another"))
+        stream.group_by_key().reduce(lambda a, b: b, Materialized.as_("last"))
+
+    assert upgraded(before, after) == [("another", Action.REBUILT, ("last",))]
+
+
+def test_the_manifest_is_read_as_it_was_written(tmp_path: Any) -> None:
+    (shape,) = shapes(word_count).values()
+    manifest = {"counts": Generation(shape, 3, {("lines", 0): 7}, {("log", 1): 9})}
+    directory = StateDirectory(str(tmp_path / "app"))
+    assert directory.read("queries.json") is None
+    directory.write("queries.json", to_text(manifest))
+    assert from_text(directory.read("queries.json") or "", "here") == manifest
+    with pytest.raises(StreamsError, match="here cannot be read"):
+        from_text("{", "here")
+    with pytest.raises(StreamsError, match="version 9"):
+        from_text('{"version": 9}', "here")
