@@ -31,7 +31,13 @@ from ottla.streams.dsl.parameters import (
 from ottla.streams.errors import RecordError, SerdeError, StoreError, StreamsError, TopologyError
 from ottla.streams.expressions import expr
 from ottla.streams.plan.topology import Topology
-from ottla.streams.processor import Processor, ProcessorContext, PunctuationType, Stores
+from ottla.streams.processor import (
+    Processor,
+    ProcessorContext,
+    PunctuationType,
+    Stores,
+    ValueTransformer,
+)
 from ottla.streams.records import Record, Window, Windowed
 from ottla.streams.registry_serdes import SchemaRegistry
 from ottla.streams.serdes import Serde, Serdes
@@ -81,6 +87,7 @@ __all__ = [
     "Topology",
     "TopologyError",
     "UnlimitedWindows",
+    "ValueTransformer",
     "Window",
     "Windowed",
     "expr",

@@ -77,7 +77,26 @@ class Processor:
         """Called after the last record."""
 
 
+class ValueTransformer:
+    """Subclass this for ``KTable.transform_values``. As of a processor, what must survive belongs into a
+    store."""
+
+    context: ProcessorContext
+
+    def init(self, context: ProcessorContext) -> None:
+        """Called before the first row: look up stores here."""
+        self.context = context
+
+    def transform(self, key: Any, value: Any) -> Any:
+        """The new value of a row; ``None`` deletes it."""
+        raise NotImplementedError(f"{type(self).__name__} must define transform(key, value)")
+
+    def close(self) -> None:
+        """Called after the last row."""
+
+
 ProcessorSupplier = Callable[[], Processor]
+TransformerSupplier = Callable[[], ValueTransformer]
 
 
 class Stores:

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from ottla.streams import (
+    Materialized,
     Processor,
     ProcessorContext,
     PunctuationType,
@@ -15,6 +16,7 @@ from ottla.streams import (
     Stores,
     StreamsBuilder,
     StreamsError,
+    ValueTransformer,
     Window,
     Windowed,
 )
@@ -195,6 +197,50 @@ def test_process_values_must_keep_the_key() -> None:
         pytest.raises(RecordError, match="process_values keeps keys"),
     ):
         driver.create_input_topic("in").pipe_input("k", "v")
+
+
+class Ranked(ValueTransformer):
+    """Numbers the rows of a table in the order in which their keys came."""
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self.ranks = context.get_state_store("ranks")
+
+    def transform(self, key: str, value: str | None) -> str | None:
+        rank = self.ranks.put_if_absent(key, self.ranks.approximate_num_entries())
+        return None if value is None else f"{self.ranks.get(key) if rank is None else rank}:{value}"
+
+
+def test_a_table_is_transformed_with_a_store_and_its_old_values_are_right() -> None:
+    builder = StreamsBuilder().add_state_store(Stores.key_value_store("ranks", str, int))
+    ranked = builder.table("in").transform_values(Ranked, stores=["ranks"])
+    ranked.to_stream().to("rows")
+    by_value = ranked.group_by(lambda key, value: (value.split(":")[1], value))
+    by_value.count().to_stream().to("counts")
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("in")
+        topic.pipe_records([("a", "x"), ("b", "x"), ("a", "y"), ("b", None)])
+        rows = driver.create_output_topic("rows").read_key_values()
+        assert rows == [("a", "0:x"), ("b", "1:x"), ("a", "0:y"), ("b", None)]
+        assert driver.create_output_topic("counts", str, int).read_map() == {"x": 0, "y": 1}
+
+
+def test_a_transformed_table_has_a_store_only_where_one_is_needed() -> None:
+    class Loud(ValueTransformer):
+        def transform(self, key: str, value: str) -> str:
+            return value.upper()
+
+    builder = StreamsBuilder()
+    builder.table("in").transform_values(Loud).to_stream().to("out")
+    assert not builder.build().plan.stores
+    builder = StreamsBuilder()
+    loud = builder.table("in").transform_values(Loud, Materialized.as_("loud"))
+    builder.stream("clicks").join(loud, lambda click, row: f"{click} {row}").to("out")
+    assert list(builder.build().plan.stores) == ["loud"]
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in").pipe_input("k", "row")
+        driver.create_input_topic("clicks").pipe_input("k", "click")
+        assert driver.create_output_topic("out").read_values() == ["click ROW"]
 
 
 def test_window_and_session_stores() -> None:

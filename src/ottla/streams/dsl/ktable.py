@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ottla.streams.dsl.foreign_key_join import join_on_foreign_key
-from ottla.streams.dsl.functions import of_key_and_both, of_key_and_value
+from ottla.streams.dsl.functions import of_key_and_both, of_key_and_value, require_callable
 from ottla.streams.dsl.graph import Graph
 from ottla.streams.dsl.grouped_table import KGroupedTable
 from ottla.streams.dsl.kstream import KStream
 from ottla.streams.dsl.parameters import Grouped, Materialized, Suppressed, TableJoined
-from ottla.streams.dsl.tables import DerivedTable, JoinedTable, SuppressedTable, TableState
+from ottla.streams.dsl.tables import DerivedTable, JoinedTable, SourceTable, SuppressedTable, TableState
 from ottla.streams.errors import TopologyError
 from ottla.streams.operators.aggregate import TableRepartition
 from ottla.streams.operators.base import Operator, View
+from ottla.streams.operators.custom import CustomProcessor
 from ottla.streams.operators.stateless import ToStream
 from ottla.streams.operators.suppress import Suppress
 from ottla.streams.operators.table import KeepTable, TableFilter, TableMapValues
 from ottla.streams.operators.table_join import TableJoinSide
+from ottla.streams.operators.table_transform import TableTransformSupplier
 from ottla.streams.operators.views import FilteredView, MappedView
+from ottla.streams.processor import TransformerSupplier
 from ottla.streams.serdes import Serde
 from ottla.streams.state.spec import StoreKind, StoreSpec
 
@@ -82,6 +85,40 @@ class KTable:
             lambda view: MappedView(view, mapper),
             lambda store, send_old: TableMapValues(mapper, store, send_old),
         )
+
+    def transform_values(
+        self,
+        supplier: TransformerSupplier,
+        materialized: Materialized | None = None,
+        *,
+        stores: Sequence[str] = (),
+        named: str | None = None,
+    ) -> KTable:
+        """A new value for each row, by a ``ValueTransformer`` that may use stores and set timers."""
+        require_callable(supplier, "the supplier of transform_values")
+        materialized = materialized or Materialized()
+        graph, prefix = self.graph, "KTABLE-TRANSFORMVALUES-"
+        store = materialized.name or graph.generate_store(prefix)
+        name = graph.name(named, prefix)
+        key = materialized.key or self.key_serde
+        spec = StoreSpec(
+            store,
+            StoreKind.KEY_VALUE,
+            key or graph.default_key,
+            materialized.value or graph.default_value,
+            queryable=materialized.name is not None,
+            logged=materialized.logged,
+        )
+        state = SourceTable(spec, stored=materialized.name is not None)
+
+        def operator() -> Operator:
+            transform = TableTransformSupplier(supplier, store if state.stored else None, state.send_old)
+            return CustomProcessor(transform, fixed_key=True)
+
+        graph.add_processor(
+            name, [self.name], operator, owned=lambda: (spec,) if state.stored else (), used=lambda: stores
+        )
+        return KTable(graph, name, key, materialized.value, self.sources, state, grace_ms=self.grace_ms)
 
     def to_stream(self, key_selector: Any = None, *, named: str | None = None) -> KStream:
         """The updates of the table as a stream; a deleted row is a record without a value."""
