@@ -41,6 +41,9 @@ PURPOSES: dict[str, dict[str, str]] = {
     "Run pipelines": {
         "run": "run streams applications on Spark",
         "streams-application-reset": "let a streams application start anew",
+        "connect": "run connectors, managed over Kafka Connect's REST API",
+        "connect-distributed": "the same, with the flags of Kafka's connect-distributed",
+        "connect-standalone": "run the connectors of property files, in one process",
     },
     "Keep strangers out": {
         "acls": "see and change access rules",
@@ -76,12 +79,20 @@ PURPOSES: dict[str, dict[str, str]] = {
 }
 
 # These have no Kafka-named executable: they are Ottla's own.
-OWN = {"start", "stop", "run", "certs", "completion", "schema-registry"}
+OWN = {"start", "stop", "run", "certs", "completion", "connect", "schema-registry"}
+# Kafka's executables of these names have no kafka- before them.
+UNPREFIXED = {"connect-distributed", "connect-standalone"}
 # Not declared as a Tool: their own modules parse for them.
 OUTSIDE = {"start", "stop"}
 
 NAMES = tuple(name for tools in PURPOSES.values() for name in tools if name not in OUTSIDE)
-EXECUTABLES = tuple(f"kafka-{name}" for name in NAMES if name not in OWN)
+
+
+def executable(name: str) -> str:
+    return name if name in UNPREFIXED else f"kafka-{name}"
+
+
+EXECUTABLES = tuple(executable(name) for name in NAMES if name not in OWN)
 
 
 def load(name: str) -> Tool:

@@ -36,7 +36,7 @@ def _index() -> Iterator[str]:
 
 def _page(name: str) -> Iterator[str]:
     tool = catalogue.load(name)
-    title = f"ottla {name}" if name in catalogue.OWN else f"kafka-{name}"
+    title = f"ottla {name}" if name in catalogue.OWN else catalogue.executable(name)
     yield f"# {title}\n\n{_MADE}\n\n{tool.description}\n"
     yield from _usage(tool, title)
     if tool.arguments:

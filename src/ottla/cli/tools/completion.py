@@ -65,7 +65,8 @@ def _fish() -> str:
 
 def _targets(name: str) -> list[str]:
     own = f"ottla -n '__fish_seen_subcommand_from {name}'"
-    return [own] if name in catalogue.OWN else [own, f"kafka-{name}", f"kafka-{name}.sh"]
+    executable = catalogue.executable(name)
+    return [own] if name in catalogue.OWN else [own, executable, f"{executable}.sh"]
 
 
 def _words(name: str) -> list[str]:

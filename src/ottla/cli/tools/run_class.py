@@ -15,6 +15,8 @@ _TOOLS = {
     "ClientMetricsCommand": "client-metrics",
     "ClusterTool": "cluster",
     "ConfigCommand": "configs",
+    "ConnectDistributed": "connect-distributed",
+    "ConnectStandalone": "connect-standalone",
     "ConsoleConsumer": "console-consumer",
     "ConsoleProducer": "console-producer",
     "ConsumerGroupCommand": "consumer-groups",

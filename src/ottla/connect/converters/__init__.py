@@ -1,0 +1,1 @@
+"""How values become bytes of a topic and back; formats and settings are Kafka's."""

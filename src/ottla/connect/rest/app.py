@@ -1,0 +1,379 @@
+"""Every route of Kafka Connect, with its status codes, bodies and words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ottla import __version__
+from ottla.connect.connector_settings import CONNECTOR_CLASS, NAME
+from ottla.connect.errors import SERVER_ERROR, ConnectError, RestError, bad_request, not_found
+from ottla.connect.herder import Herder
+from ottla.connect.offset_requests import read_wanted
+from ottla.connect.plugins import Kind
+from ottla.connect.rest.loggers import Loggers
+from ottla.connect.rest.openapi import described
+from ottla.connect.state.configs import RestartAsked, TargetState
+from ottla.connect.state.entries import TaskId
+
+_HEALTH_S: Final = 10.0
+_FORBIDDEN: Final = 403
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def connect_app(
+    herder: Herder, cluster_id: Callable[[], str | None], address: Callable[[], str]
+) -> Starlette:
+    """An ASGI application."""
+    routes = _Routes(herder, cluster_id, address, Loggers())
+    herder.on_logger = routes.loggers.set
+    paths: list[tuple[str, dict[str, Handler]]] = [
+        ("/", {"GET": routes.root}),
+        ("/health", {"GET": routes.health}),
+        ("/connectors", {"GET": routes.list_connectors, "POST": routes.create}),
+        ("/connectors/{name}", {"GET": routes.info, "DELETE": routes.delete}),
+        ("/connectors/{name}/config", {"GET": routes.config, "PUT": routes.put, "PATCH": routes.patch}),
+        ("/connectors/{name}/status", {"GET": routes.status}),
+        ("/connectors/{name}/topics", {"GET": routes.topics}),
+        ("/connectors/{name}/topics/reset", {"PUT": routes.reset_topics}),
+        ("/connectors/{name}/pause", {"PUT": routes.pause}),
+        ("/connectors/{name}/resume", {"PUT": routes.resume}),
+        ("/connectors/{name}/stop", {"PUT": routes.stop}),
+        ("/connectors/{name}/restart", {"POST": routes.restart}),
+        ("/connectors/{name}/tasks", {"GET": routes.tasks}),
+        ("/connectors/{name}/tasks/{task:int}/status", {"GET": routes.task_status}),
+        ("/connectors/{name}/tasks/{task:int}/restart", {"POST": routes.restart_task}),
+        (
+            "/connectors/{name}/offsets",
+            {"GET": routes.offsets, "PATCH": routes.alter_offsets, "DELETE": routes.reset_offsets},
+        ),
+        ("/connector-plugins", {"GET": routes.plugins}),
+        ("/connector-plugins/{plugin}/config", {"GET": routes.plugin_config}),
+        ("/connector-plugins/{plugin}/config/validate", {"PUT": routes.validate}),
+        ("/admin/loggers", {"GET": routes.list_loggers}),
+        ("/admin/loggers/{logger}", {"GET": routes.logger, "PUT": routes.set_logger}),
+    ]
+    operations = {path: list(handlers) for path, handlers in paths}
+
+    async def openapi(_: Request) -> Response:
+        return JSONResponse(described(operations))
+
+    paths.append(("/openapi.json", {"GET": openapi}))
+    origins = herder.settings["access.control.allow.origin"]
+    middleware = []
+    if origins:
+        methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+        middleware.append(Middleware(CORSMiddleware, allow_origins=origins.split(","), allow_methods=methods))
+    return Starlette(
+        routes=[Route(path, _one_of(handlers), methods=list(handlers)) for path, handlers in paths],
+        middleware=middleware,
+        exception_handlers={
+            HTTPException: _http_error,
+            RestError: _rest_error,
+            ConnectError: _other_error,
+            Exception: _other_error,
+        },
+    )
+
+
+def _one_of(handlers: Mapping[str, Handler]) -> Handler:
+    async def handle(request: Request) -> Response:
+        # Starlette serves HEAD wherever there is GET.
+        return await handlers["GET" if request.method == "HEAD" else request.method](request)
+
+    return handle
+
+
+async def _rest_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RestError)
+    return _error(error.status, str(error))
+
+
+async def _http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _error(error.status_code, f"HTTP {error.status_code} {error.detail}")
+
+
+async def _other_error(request: Request, error: Exception) -> Response:
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return _error(SERVER_ERROR, str(error))
+
+
+def _error(status: int, message: str) -> Response:
+    return JSONResponse({"error_code": status, "message": message}, status)
+
+
+class _Routes:
+    def __init__(
+        self,
+        herder: Herder,
+        cluster_id: Callable[[], str | None],
+        address: Callable[[], str],
+        loggers: Loggers,
+    ) -> None:
+        self._herder = herder
+        self._cluster_id = cluster_id
+        self._address = address
+        self.loggers = loggers
+
+    # The worker
+
+    async def root(self, _: Request) -> Response:
+        return JSONResponse(
+            {"version": __version__, "commit": "unknown", "kafka_cluster_id": self._cluster_id()}
+        )
+
+    async def health(self, _: Request) -> Response:
+        if not self._herder.is_ready:
+            return JSONResponse({"status": "starting", "message": "Worker is still starting up."}, 503)
+        try:
+            await asyncio.wait_for(self._herder.check_health(), _HEALTH_S)
+        except (TimeoutError, ConnectError) as error:
+            message = (
+                "Worker was unable to handle this request and may be unable to handle other requests. "
+                f"{error}"
+            )
+            return JSONResponse({"status": "unhealthy", "message": message.strip()}, SERVER_ERROR)
+        message = "Worker has completed startup and is ready to handle requests."
+        return JSONResponse({"status": "healthy", "message": message})
+
+    # Connectors
+
+    async def list_connectors(self, request: Request) -> Response:
+        herder = self._herder
+        expansions = request.query_params.getlist("expand")
+        if not expansions:
+            return JSONResponse(list(herder.configs.connectors))
+        shown: dict[str, Any] = {}
+        for name in herder.configs.connectors:
+            try:
+                row: dict[str, Any] = {}
+                if "status" in expansions:
+                    row["status"] = herder.shown_status(name)
+                if "info" in expansions:
+                    row["info"] = herder.shown_info(name)
+            except RestError:
+                # Just made or just removed: it has no status.
+                continue
+            shown[name] = row
+        return JSONResponse(shown)
+
+    async def create(self, request: Request) -> Response:
+        body = await _object(request)
+        unknown = sorted(body.keys() - {"name", "config", "initial_state"})
+        if unknown:
+            raise RestError(
+                SERVER_ERROR, f'Unrecognized field "{unknown[0]}": name, config and initial_state are known'
+            )
+        target = None
+        if (state := body.get("initial_state")) is not None:
+            targets = {
+                "RUNNING": TargetState.STARTED,
+                "PAUSED": TargetState.PAUSED,
+                "STOPPED": TargetState.STOPPED,
+            }
+            if str(state).upper() not in targets:
+                raise RestError(SERVER_ERROR, f"initial_state={state}: there are {', '.join(targets)}")
+            target = targets[str(state).upper()]
+        name = str(body.get("name") or "").strip()
+        config = _config(body.get("config"))
+        await self._herder.put_connector(name, _named(config, name), target=target, replace=False)
+        return self._created(name)
+
+    async def info(self, request: Request) -> Response:
+        return JSONResponse(self._herder.shown_info(_name(request)))
+
+    async def config(self, request: Request) -> Response:
+        return JSONResponse(self._herder.shown_info(_name(request))["config"])
+
+    async def put(self, request: Request) -> Response:
+        name = _name(request)
+        config = _named(_config(await _object(request)), name)
+        if await self._herder.put_connector(name, config, replace=True):
+            return self._created(name)
+        return JSONResponse(self._herder.shown_info(name))
+
+    async def patch(self, request: Request) -> Response:
+        name = _name(request)
+        changes = await _object(request)
+        await self._herder.patch_connector(name, changes)
+        return JSONResponse(self._herder.shown_info(name))
+
+    async def delete(self, request: Request) -> Response:
+        await self._herder.delete_connector(_name(request))
+        return Response(status_code=204)
+
+    async def status(self, request: Request) -> Response:
+        return JSONResponse(self._herder.shown_status(_name(request)))
+
+    async def pause(self, request: Request) -> Response:
+        await self._herder.set_target(_name(request), TargetState.PAUSED)
+        return Response(status_code=202)
+
+    async def resume(self, request: Request) -> Response:
+        await self._herder.set_target(_name(request), TargetState.STARTED)
+        return Response(status_code=202)
+
+    async def stop(self, request: Request) -> Response:
+        await self._herder.set_target(_name(request), TargetState.STOPPED)
+        return Response(status_code=204)
+
+    async def restart(self, request: Request) -> Response:
+        name = _name(request)
+        include_tasks, only_failed = _flag(request, "includeTasks"), _flag(request, "onlyFailed")
+        if not include_tasks and not only_failed:
+            await self._herder.restart_unit(name)
+            return Response(status_code=204)
+        answer = await self._herder.restart(RestartAsked(name, include_tasks, only_failed))
+        return JSONResponse(answer, 202)
+
+    def _created(self, name: str) -> Response:
+        location = f"http://{self._address()}/connectors/{name}"
+        return JSONResponse(self._herder.shown_info(name), 201, headers={"Location": location})
+
+    # Tasks
+
+    async def tasks(self, request: Request) -> Response:
+        return JSONResponse(self._herder.shown_tasks(_name(request)))
+
+    async def task_status(self, request: Request) -> Response:
+        task = TaskId(_name(request), request.path_params["task"])
+        status = self._herder.statuses.tasks.get(task)
+        if status is None:
+            raise not_found(f"No status found for task {task}")
+        return JSONResponse({"id": task.task, **status.shown()})
+
+    async def restart_task(self, request: Request) -> Response:
+        await self._herder.restart_unit(TaskId(_name(request), request.path_params["task"]))
+        return Response(status_code=204)
+
+    # Offsets and topics
+
+    async def offsets(self, request: Request) -> Response:
+        return JSONResponse(await self._herder.shown_offsets(_name(request)))
+
+    async def alter_offsets(self, request: Request) -> Response:
+        wanted = read_wanted(await _object(request))
+        return JSONResponse({"message": await self._herder.alter_offsets(_name(request), wanted)})
+
+    async def reset_offsets(self, request: Request) -> Response:
+        return JSONResponse({"message": await self._herder.alter_offsets(_name(request), None)})
+
+    async def topics(self, request: Request) -> Response:
+        self._require_tracking()
+        name = _name(request)
+        return JSONResponse({name: {"topics": sorted(self._herder.statuses.topics.get(name, ()))}})
+
+    async def reset_topics(self, request: Request) -> Response:
+        self._require_tracking()
+        if not self._herder.settings["topic.tracking.allow.reset"]:
+            raise RestError(_FORBIDDEN, "Topic tracking reset is disabled.")
+        await self._herder.reset_topics(_name(request))
+        return Response(status_code=202)
+
+    def _require_tracking(self) -> None:
+        if not self._herder.settings["topic.tracking.enable"]:
+            raise RestError(_FORBIDDEN, "Topic tracking is disabled.")
+
+    # Plugins
+
+    async def plugins(self, request: Request) -> Response:
+        only = request.query_params.get("connectorsOnly", "true").lower() != "false"
+        kinds = (Kind.SINK, Kind.SOURCE) if only else tuple(Kind)
+        listed = [each for kind in kinds for each in self._herder.plugins.of(kind)]
+        rows = [{"class": each.name, "type": each.kind.value, "version": each.version} for each in listed]
+        return JSONResponse(rows)
+
+    async def plugin_config(self, request: Request) -> Response:
+        settings = self._herder.validator.plugin_settings(request.path_params["plugin"])
+        return JSONResponse([setting.described() for setting in settings])
+
+    async def validate(self, request: Request) -> Response:
+        plugin, config = request.path_params["plugin"], _config(await _object(request))
+        included = config.get(CONNECTOR_CLASS)
+        if included is not None and not _without_suffix(included).endswith(_without_suffix(plugin)):
+            raise bad_request(f"Included connector type {included} does not match request type {plugin}")
+        try:
+            validation = await asyncio.to_thread(self._herder.validator.validate, config)
+        except RestError as error:
+            raise RestError(SERVER_ERROR, str(error)) from None
+        return JSONResponse(validation.described())
+
+    # Loggers
+
+    async def list_loggers(self, _: Request) -> Response:
+        return JSONResponse(self.loggers.all())
+
+    async def logger(self, request: Request) -> Response:
+        name = request.path_params["logger"]
+        found = self.loggers.get(name)
+        if found is None:
+            raise not_found(f"Logger {name} not found.")
+        return JSONResponse(found)
+
+    async def set_logger(self, request: Request) -> Response:
+        name, level = request.path_params["logger"], (await _object(request)).get("level")
+        if level is None:
+            raise bad_request("Desired 'level' parameter was not specified in request.")
+        if not self.loggers.is_level(str(level)):
+            raise not_found(f"invalid log level '{level}'.")
+        if request.query_params.get("scope", "worker").lower() == "cluster":
+            await self._herder.set_cluster_logger(name, str(level).upper())
+            return Response(status_code=204)
+        return JSONResponse(self.loggers.set(name, str(level)))
+
+
+def _name(request: Request) -> str:
+    return str(request.path_params["name"])
+
+
+def _flag(request: Request, name: str) -> bool:
+    return request.query_params.get(name, "false").lower() == "true"
+
+
+async def _object(request: Request) -> dict[str, Any]:
+    """Kafka answers what is no JSON, or other JSON than expected, with 500."""
+    data = await request.body()
+    try:
+        found = json.loads(data)
+    except ValueError as error:
+        raise RestError(SERVER_ERROR, f"the request is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise RestError(SERVER_ERROR, "the request has to be a JSON object")
+    return found
+
+
+def _config(given: Any) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        raise RestError(SERVER_ERROR, "a configuration has to be a JSON object of names and values")
+    return {name: value if value is None else _as_text(value) for name, value in given.items()}
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _named(config: dict[str, Any], name: str) -> dict[str, Any]:
+    included = config.get(NAME)
+    if included is not None and included != name:
+        raise bad_request(
+            f"Connector name configuration ({included}) doesn't match connector name in the URL ({name})"
+        )
+    return {**config, NAME: name}
+
+
+def _without_suffix(name: str) -> str:
+    return name.removesuffix("Connector") or name

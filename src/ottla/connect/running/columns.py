@@ -1,0 +1,159 @@
+"""Converters as work on Spark's columns: no Python object per record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ottla.connect.converters.json import JsonConverter
+from ottla.connect.converters.simple import (
+    BooleanConverter,
+    ByteArrayConverter,
+    IntegerConverter,
+    LongConverter,
+    ShortConverter,
+    StringConverter,
+)
+from ottla.connect.errors import ConnectError
+from ottla.connect.plugin import Converter
+from ottla.connect.running.environment import Converters
+
+_WHOLE: Final[dict[type[Converter], str]] = {
+    ShortConverter: "smallint",
+    IntegerConverter: "int",
+    LongConverter: "bigint",
+}
+_KINDS: Final = {
+    "boolean": "boolean",
+    "tinyint": "int8",
+    "smallint": "int16",
+    "int": "int32",
+    "bigint": "int64",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "binary": "bytes",
+}
+
+
+def written_columns(rows: Any, converters: Converters, given: Mapping[str, str]) -> Any:
+    """A source's rows as the columns of a topic; `topic` of the configuration where they name none."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    names = set(rows.columns)
+    if "value" not in names:
+        raise ConnectError(f"a source's rows need a column value; these have {', '.join(rows.columns)}")
+    chosen = [_written(rows, "value", converters.value).alias("value")]
+    if "key" in names:
+        chosen.append(_written(rows, "key", converters.key).alias("key"))
+    if "topic" in names:
+        chosen.append(F.col("topic"))
+    elif "topic" in given:
+        chosen.append(F.lit(given["topic"]).alias("topic"))
+    else:
+        raise ConnectError("a source's rows need a column topic, or its configuration a setting topic")
+    chosen += [F.col(name) for name in ("partition", "headers", "timestamp") if name in names]
+    return rows.select(*chosen)
+
+
+def read_columns(rows: Any, converters: Converters, given: Mapping[str, str]) -> Any:
+    """A topic's rows as a sink takes them: key and value by their converters."""
+    for name, converter in (("key", converters.key), ("value", converters.value)):
+        rows = rows.withColumn(name, _read(name, converter, given.get(f"{name}.schema")))
+    return rows
+
+
+def _written(rows: Any, name: str, converter: Converter) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    kind, column = rows.schema[name].dataType, F.col(name)
+    if isinstance(converter, JsonConverter):
+        shown = _as_json(kind, name)
+        if converter.config["schemas.enable"]:
+            prefix = (
+                '{"schema":' + json.dumps(_schema(kind, optional=True), separators=(",", ":")) + ',"payload":'
+            )
+            shown = F.concat(F.lit(prefix), F.coalesce(shown, F.lit("null")), F.lit("}"))
+        return F.when(column.isNotNull(), shown).cast("binary")
+    if isinstance(converter, StringConverter):
+        return _text(kind, name).cast("binary")
+    if isinstance(converter, ByteArrayConverter):
+        if kind.simpleString() not in {"binary", "string"}:
+            raise ConnectError(
+                f"the column {name} is of type {kind.simpleString()}, and ByteArrayConverter takes bytes"
+            )
+        return column.cast("binary")
+    if isinstance(converter, BooleanConverter):
+        return F.when(column, F.lit(b"\1")).when(~column, F.lit(b"\0"))
+    whole = _WHOLE.get(type(converter))
+    if whole is not None:
+        # Spark's bytes of a whole number are big-endian, as Kafka's are.
+        return column.cast(whole).cast("binary")
+    raise ConnectError(f"{type(converter).__name__} cannot be used on Spark")
+
+
+def _read(name: str, converter: Converter, schema: str | None) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    column = F.col(name)
+    if isinstance(converter, ByteArrayConverter):
+        return column
+    if isinstance(converter, StringConverter):
+        return column.cast("string")
+    if isinstance(converter, JsonConverter):
+        text = column.cast("string")
+        if converter.config["schemas.enable"]:
+            text = F.get_json_object(text, "$.payload")
+        return text if schema is None else F.from_json(text, schema)
+    if isinstance(converter, BooleanConverter):
+        return column == F.lit(b"\1")
+    whole = _WHOLE.get(type(converter))
+    if whole is not None:
+        return F.conv(F.hex(column), 16, -10).cast(whole)
+    raise ConnectError(f"{type(converter).__name__} cannot be used on Spark")
+
+
+def _as_json(kind: Any, name: str) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if kind.typeName() in {"struct", "map", "array"}:
+        return F.to_json(F.col(name), {"ignoreNullFields": "false"})
+    # A value alone is no JSON to Spark: it is taken out of {"v":…}.
+    wrapped = F.to_json(F.struct(F.col(name).alias("v")))
+    return F.substring(wrapped, F.lit(6), F.length(wrapped) - 6)
+
+
+def _text(kind: Any, name: str) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if kind.typeName() in {"struct", "map", "array"}:
+        return F.to_json(F.col(name))
+    return F.base64(F.col(name)) if kind.typeName() == "binary" else F.col(name).cast("string")
+
+
+def _schema(kind: Any, *, optional: bool) -> dict[str, Any]:
+    """The schema of a column as it stands beside values in JSON."""
+    match kind.typeName():
+        case "struct":
+            fields = [
+                {**_schema(field.dataType, optional=field.nullable), "field": field.name}
+                for field in kind.fields
+            ]
+            return {"type": "struct", "fields": fields, "optional": optional}
+        case "array":
+            items = _schema(kind.elementType, optional=kind.containsNull)
+            return {"type": "array", "items": items, "optional": optional}
+        case "map":
+            keys, values = (
+                _schema(kind.keyType, optional=False),
+                _schema(kind.valueType, optional=kind.valueContainsNull),
+            )
+            return {"type": "map", "keys": keys, "values": values, "optional": optional}
+    name = _KINDS.get(kind.simpleString())
+    if name is None:
+        raise ConnectError(
+            f"a column of type {kind.simpleString()} has no schema in JSON here: cast it, or set "
+            "schemas.enable=false"
+        )
+    return {"type": name, "optional": optional}

@@ -1,0 +1,242 @@
+"""A source task: polls its connector's task, writes what that gives, and stores how far it came.
+
+At least once: offsets are stored after the records before them are acknowledged by all replicas in sync.
+Exactly once, where the worker has it enabled: records and offsets are in one transaction, whose id is the
+task's own, so that a task thought dead can commit nothing any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from ottla.connect.chain import chain_of
+from ottla.connect.clients import producer_of
+from ottla.connect.connector_settings import base_settings
+from ottla.connect.errors import ConnectError
+from ottla.connect.plugin import SourceTask
+from ottla.connect.plugins import Kind
+from ottla.connect.records import SourceRecord
+from ottla.connect.running.environment import Worker, converters_of
+from ottla.connect.running.failures import Failures, Origin, Skipped, Stage
+from ottla.connect.running.task_thread import Reports, TaskThread
+from ottla.connect.state.entries import Entry, TaskId
+
+_CLOSE_S: Final = 10.0
+_TRANSACTION_S: Final = 60.0
+_log = logging.getLogger(__name__)
+
+
+class SourceRunner(TaskThread):
+    def __init__(
+        self,
+        worker: Worker,
+        task: TaskId,
+        kind: type[SourceTask],
+        connector: Mapping[str, str],
+        given: Mapping[str, str],
+        reports: Reports,
+        *,
+        is_paused: bool,
+        is_exactly_once: bool,
+    ) -> None:
+        super().__init__(task, reports, is_paused=is_paused)
+        self._worker = worker
+        self._kind = kind
+        self._connector = connector
+        self._given = given
+        self._is_exactly_once = is_exactly_once
+        found = worker.plugins.find(connector["connector.class"], Kind.SOURCE)
+        values = base_settings(worker.plugins, found, is_sink=False).parse(connector)
+        self._failures = Failures(task, values, self.wait, time.monotonic)
+        settings = worker.settings
+        self._flush_s = settings["offset.flush.interval.ms"] / 1000
+        if is_exactly_once and values["transaction.boundary"] == "interval":
+            interval_ms = values["transaction.boundary.interval.ms"]
+            self._flush_s = self._flush_s if interval_ms is None else interval_ms / 1000
+        self._flushes_each_poll = is_exactly_once and values["transaction.boundary"] != "interval"
+        self._flush_timeout_s = settings["offset.flush.timeout.ms"] / 1000
+        self._source: SourceTask | None = None
+        self._producer: Any = None
+        self._failure: str | None = None
+        self._offsets: dict[str, tuple[Mapping[str, Any], Mapping[str, Any] | None]] = {}
+        self._unsent: list[tuple[Any, ...]] = []
+        self._is_in_transaction = False
+        self._topics: set[str] = set()
+        self._flushed_s = time.monotonic()
+
+    # What the connector's task may ask
+
+    def offset(self, partition: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return self._worker.stored_offset(self.task.connector, partition)
+
+    # The thread's turns
+
+    def set_up(self) -> None:
+        self._converters = converters_of(self._worker, self._connector)
+        self._chain = chain_of(self._worker.plugins, self._connector)
+        wanted: dict[str, Any] = {"enable.idempotence": "true", "error_cb": self._heard}
+        if self._is_exactly_once:
+            wanted["transactional.id"] = f"{self._worker.settings['group.id']}-{self.task}"
+        client = self._worker.settings.client_of("producer", self._connector)
+        self._producer = producer_of({"client.id": f"connector-producer-{self.task}", **client}, wanted)
+        if self._is_exactly_once:
+            self._producer.init_transactions(_TRANSACTION_S)
+        self._source = self._kind()
+        self._source.context = self
+        self._source.start(self._given)
+
+    def turn(self) -> None:
+        assert self._source is not None
+        records = self._failures.attempt(Stage.TASK_POLL, self._source.poll, Origin(""), self._source)
+        if records:
+            self._write(records)
+        self._producer.poll(0)
+        self._check()
+        if (self._flushes_each_poll and records) or time.monotonic() - self._flushed_s >= self._flush_s:
+            self._flush(self._flush_timeout_s)
+
+    def turn_paused(self) -> None:
+        if self._offsets:
+            self._flush(self._flush_timeout_s)
+        super().turn_paused()
+
+    def finish(self) -> None:
+        self._flush(_CLOSE_S)
+
+    def tear_down(self) -> None:
+        if self._is_in_transaction:
+            try:
+                self._producer.abort_transaction(_CLOSE_S)
+            except Exception as error:
+                _log.warning("the transaction of %s is left open: %s", self.task, error)
+        if self._source is not None:
+            self._source.stop()
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer.flush(0)
+            # Its threads and connections end with the last reference.
+            self._producer = None
+
+    # Writing
+
+    def _write(self, records: Sequence[SourceRecord]) -> None:
+        if self._is_exactly_once and not self._is_in_transaction:
+            self._producer.begin_transaction()
+            self._is_in_transaction = True
+        for record in records:
+            with suppress(Skipped):
+                self._send(record)
+            if record.source_partition is not None:
+                partition = record.source_partition
+                self._offsets[repr(sorted(partition.items()))] = partition, record.source_offset
+
+    def _send(self, given: SourceRecord) -> None:
+        origin = Origin(given.topic)
+        attempt = self._failures.attempt
+        record = attempt(Stage.TRANSFORMATION, lambda: self._chain.apply(given), origin, self._chain)
+        if record is None:
+            return
+        converters, topic = self._converters, record.topic
+        key = attempt(
+            Stage.KEY_CONVERTER,
+            lambda: converters.key.to_bytes(topic, record.key_schema, record.key),
+            origin,
+            converters.key,
+        )
+        value = attempt(
+            Stage.VALUE_CONVERTER,
+            lambda: converters.value.to_bytes(topic, record.value_schema, record.value),
+            origin,
+            converters.value,
+        )
+        headers = attempt(
+            Stage.HEADER_CONVERTER,
+            lambda: [(each.key, converters.header.header_to_bytes(topic, each)) for each in record.headers],
+            origin,
+            converters.header,
+        )
+        if topic not in self._topics:
+            self._worker.ensure_topic(self._connector, topic)
+            self._topics.add(topic)
+            self._worker.topic_used(self.task, topic)
+        self._produce(topic, key, value, headers, record.partition, record.timestamp_ms)
+
+    def _produce(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    topic,
+                    value=value,
+                    key=key,
+                    headers=list(headers),
+                    partition=-1 if partition is None else partition,
+                    timestamp=timestamp_ms or 0,
+                    on_delivery=self._delivered,
+                )
+                return
+            except BufferError:
+                self._producer.poll(0.1)
+                self._check()
+                if self.is_stopping:
+                    raise ConnectError("stopped before all records were written") from None
+
+    def _flush(self, timeout_s: float) -> None:
+        """Stores how far the task is, if all before it is written; else that waits for the next time."""
+        self._flushed_s = time.monotonic()
+        if not self._offsets and not self._is_in_transaction:
+            return
+        left = self._producer.flush(timeout_s)
+        self._check()
+        if left:
+            _log.warning(
+                "%s: %d records are not written after %g s, their offsets are stored later",
+                self.task,
+                left,
+                timeout_s,
+            )
+            if self.is_stopping:
+                raise ConnectError(f"{left} records are not written after {timeout_s:g} s")
+            return
+        entries = [
+            self._worker.offset_entry(self.task.connector, partition, offset)
+            for partition, offset in self._offsets.values()
+        ]
+        if self._is_in_transaction:
+            self._commit(entries)
+        else:
+            self._worker.store_offsets(entries, max(timeout_s, _CLOSE_S))
+        self._offsets.clear()
+        assert self._source is not None
+        self._source.commit()
+
+    def _commit(self, entries: Sequence[Entry]) -> None:
+        topic = self._connector.get("offsets.storage.topic") or self._worker.settings["offset.storage.topic"]
+        for entry in entries:
+            self._produce(topic, entry.key, entry.value)
+        self._producer.commit_transaction(_TRANSACTION_S)
+        self._is_in_transaction = False
+        self._check()
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None and self._failure is None:
+            self._failure = f"a record could not be written to {message.topic()}: {error.str()}"
+
+    def _heard(self, error: Any) -> None:
+        if error.fatal():
+            self._failure = f"the producer cannot go on: {error.str()}"
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise ConnectError(self._failure)

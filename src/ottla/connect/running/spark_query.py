@@ -1,0 +1,173 @@
+"""Connectors on Spark: one streaming query each, in the one session of the worker.
+
+A source's rows are written in transactions with the number of their micro-batch (`spark/exactly_once.py`);
+a sink's micro-batches come again with the same rows after a failure. Both as Spark's checkpoint has it,
+which lies in `ottla.spark.checkpoint.dir`.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ottla.connect.connector_settings import TOPICS, TOPICS_REGEX
+from ottla.connect.errors import ConnectError
+from ottla.connect.plugin import Connector, SparkSink, SparkSource
+from ottla.connect.running.columns import read_columns, written_columns
+from ottla.connect.running.environment import Worker, converters_of
+from ottla.connect.running.task_thread import Reports, TaskThread
+from ottla.connect.state.entries import TaskId
+from ottla.connect.worker_settings import WorkerSettings
+
+_LOOK_S: Final = 0.2
+_log = logging.getLogger(__name__)
+
+
+class SparkHost:
+    """The session of the worker, started for the first connector that needs it."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._session: Any = None
+
+    def session(self) -> Any:
+        """Raises ConnectError where Spark or Java are missing."""
+        with self._lock:
+            if self._session is None:
+                from ottla.spark.java import JavaMissing
+                from ottla.spark.session import SparkMissing, spark_session
+
+                _log.info("starting Spark for the first connector that needs it")
+                try:
+                    self._session = spark_session(
+                        f"connect {self._settings['group.id']}", master=self._settings["ottla.spark.master"]
+                    )
+                except (SparkMissing, JavaMissing) as error:
+                    raise ConnectError(str(error)) from error
+            return self._session
+
+    def stop(self) -> None:
+        with self._lock:
+            if self._session is not None:
+                self._session.stop()
+                self._session = None
+
+
+class SparkRunner(TaskThread):
+    def __init__(
+        self,
+        worker: Worker,
+        host: SparkHost,
+        task: TaskId,
+        kind: type[Connector],
+        connector: Mapping[str, str],
+        reports: Reports,
+        *,
+        is_paused: bool,
+    ) -> None:
+        super().__init__(task, reports, is_paused=is_paused)
+        self._worker = worker
+        self._host = host
+        self._kind = kind
+        self._given = connector
+        self._connector: Connector | None = None
+        self._query: Any = None
+
+    def set_up(self) -> None:
+        self._connector = self._kind()
+        self._connector.start(self._given)
+        self._host.session()
+
+    def turn(self) -> None:
+        if self._query is None:
+            self._query = self._start_query()
+        if self._query.awaitTermination(_LOOK_S):
+            failure = self._query.exception()
+            raise (
+                failure
+                if failure is not None
+                else ConnectError(f"the query of {self.task} has ended by itself")
+            )
+
+    def turn_paused(self) -> None:
+        self._stop_query()
+        super().turn_paused()
+
+    def finish(self) -> None:
+        self._stop_query()
+
+    def tear_down(self) -> None:
+        self._stop_query()
+        if self._connector is not None:
+            self._connector.stop()
+
+    def _stop_query(self) -> None:
+        if self._query is not None:
+            query, self._query = self._query, None
+            query.stop()
+
+    @property
+    def _checkpoint(self) -> str:
+        return checkpoint_of(self._worker.settings, self.task.connector)
+
+    def _start_query(self) -> Any:
+        session = self._host.session()
+        converters = converters_of(self._worker, self._given)
+        if isinstance(self._connector, SparkSource):
+            from ottla.spark.sink import write_stream
+
+            rows = written_columns(self._connector.read(session), converters, self._given)
+            topics = {self._given["topic"]} if "topic" in self._given else set()
+            for topic in topics:
+                self._worker.ensure_topic(self._given, topic)
+                self._worker.topic_used(self.task, topic)
+            client = self._worker.settings.client_of("producer", self._given)
+            return write_stream(
+                rows,
+                application_id=f"{self._worker.settings['group.id']}-{self.task}",
+                bootstrap_servers=client.pop("bootstrap.servers"),
+                checkpoint=self._checkpoint,
+                options={f"kafka.{name}": value for name, value in client.items()},
+                query_name=str(self.task),
+            )
+        assert isinstance(self._connector, SparkSink)
+        sink = self._connector
+        client = self._worker.settings.client_of("consumer", self._given)
+        source = session.readStream.format("ottla").option("includeHeaders", "true")
+        for name, value in client.items():
+            source = source.option(f"kafka.{name}", value)
+        pattern = self._given.get(TOPICS_REGEX)
+        source = (
+            source.option("subscribePattern", pattern)
+            if pattern
+            else source.option("subscribe", self._given[TOPICS])
+        )
+        rows = source.option("startingOffsets", "earliest").load()
+
+        def write(batch: Any, batch_id: int) -> None:
+            sink.write(read_columns(batch, converters, self._given), batch_id)
+
+        for topic in self._given.get(TOPICS, "").split(","):
+            if topic.strip():
+                self._worker.topic_used(self.task, topic.strip())
+        stream = rows.writeStream.foreachBatch(write).option("checkpointLocation", self._checkpoint)
+        return stream.queryName(str(self.task)).start()
+
+
+def checkpoint_of(settings: WorkerSettings, connector: str) -> str:
+    return f"{settings.checkpoint_dir}/{connector}"
+
+
+def forget_checkpoint(settings: WorkerSettings, connector: str) -> None:
+    """The connector starts anew. Raises ConnectError where the directory is not on this machine."""
+    place = checkpoint_of(settings, connector)
+    if "://" in place and not place.startswith("file://"):
+        raise ConnectError(f"delete {place} to let {connector} start anew: it is not on this machine")
+    path = Path(place.removeprefix("file://"))
+    if path.exists():
+        shutil.rmtree(path)

@@ -1,0 +1,1 @@
+"""Kafka's transforms and predicates of single records: names, settings and behaviour are those of its own."""
