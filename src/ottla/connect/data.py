@@ -216,7 +216,7 @@ def encode_decimal(value: Any, scale: int) -> bytes:
     unscaled, rest = (whole * 10**shift, 0) if shift >= 0 else divmod(whole, 10**-shift)
     if rest:
         raise DataError(f"{value} has more than {scale} digits after the point, which its schema allows")
-    unscaled = -unscaled if sign else unscaled
+    unscaled = int(-unscaled if sign else unscaled)
     length = (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1
     return unscaled.to_bytes(length, "big", signed=True)
 
