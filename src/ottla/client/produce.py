@@ -43,11 +43,7 @@ class PartitionProducer:
         self._topic = topic
         self._partition = partition
         self._about = f"produce to {topic}-{partition}"
-        self._start = (
-            _string(transactional_id)
-            + _ACKS_TIMEOUT_COUNT.pack(ACKS_ALL, REQUEST_TIMEOUT_MS, 1)
-            + _string(topic)
-        )
+        self._start = _start(topic, transactional_id)
         self._peer: Peer | None = None
         self._in_flight: deque[tuple[bytes, asyncio.Task[None]]] = deque()
         self._in_flight_max = 1
@@ -109,20 +105,51 @@ class PartitionProducer:
         return await self._cluster.leader(self._topic, self._partition)
 
     async def _produce(self, peer: Peer, batch: bytes) -> None:
-        peer.version(ApiKey.PRODUCE, VERSION)
-        head = self._start + _PARTITION_COUNT_INDEX_LENGTH.pack(1, self._partition, len(batch))
+        await _produce(peer, self._start, self._partition, batch, self._about)
+
+
+async def produce_once(cluster: ClusterClient, topic: str, partition: int, batch: bytes) -> int:
+    """Sends a batch without a producer; its offset. Never twice: InDoubt where an answer was lost."""
+
+    async def attempt() -> int:
+        peer = await cluster.leader(topic, partition)
         try:
-            async with asyncio.timeout(2 * REQUEST_TIMEOUT_MS / 1000):
-                answer = await peer.ask_raw(ApiKey.PRODUCE, VERSION, [head, batch])
-        except TimeoutError:
-            peer.close()
-            raise PeerLost(
-                f"{peer.address}: no answer to produce within {2 * REQUEST_TIMEOUT_MS} ms"
-            ) from None
-        result: Any = ask_codec(ApiKey.PRODUCE, VERSION).read(bytes(answer), 0)
-        row = result.responses[0].partition_responses[0]
-        if row.error_code not in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
-            raise error_for(row.error_code, row.error_message, self._about)
+            return await _produce(
+                peer, _start(topic, None), partition, batch, f"produce to {topic}-{partition}"
+            )
+        except PeerLost as error:
+            raise InDoubt(f"{error}; the records may be in {topic}-{partition} or not") from error
+
+    return await cluster.retried(attempt)
+
+
+class InDoubt(Exception):
+    """Whether something was done is not known, and doing it again might do it twice."""
+
+
+async def _produce(peer: Peer, start: bytes, partition: int, batch: bytes, about: str) -> int:
+    """The offset that the first record got; -1 for a batch that was there already."""
+    peer.version(ApiKey.PRODUCE, VERSION)
+    head = start + _PARTITION_COUNT_INDEX_LENGTH.pack(1, partition, len(batch))
+    try:
+        async with asyncio.timeout(2 * REQUEST_TIMEOUT_MS / 1000):
+            answer = await peer.ask_raw(ApiKey.PRODUCE, VERSION, [head, batch])
+    except TimeoutError:
+        peer.close()
+        raise PeerLost(f"{peer.address}: no answer to produce within {2 * REQUEST_TIMEOUT_MS} ms") from None
+    result: Any = ask_codec(ApiKey.PRODUCE, VERSION).read(bytes(answer), 0)
+    row = result.responses[0].partition_responses[0]
+    if row.error_code not in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
+        raise error_for(row.error_code, row.error_message, about)
+    offset: int = row.base_offset
+    return offset
+
+
+def _start(topic: str, transactional_id: str | None) -> bytes:
+    """What all requests to a topic begin with."""
+    return (
+        _string(transactional_id) + _ACKS_TIMEOUT_COUNT.pack(ACKS_ALL, REQUEST_TIMEOUT_MS, 1) + _string(topic)
+    )
 
 
 def _string(text: str | None) -> bytes:

@@ -51,6 +51,7 @@ PURPOSES: dict[str, dict[str, str]] = {
         "delegation-tokens": "create, renew, expire and list delegation tokens",
     },
     "Inspect a cluster": {
+        "console": "look after clusters in a browser",
         "cluster": "show the cluster's id and its endpoints",
         "broker-api-versions": "list the APIs that each broker serves",
         "features": "show the features of the cluster",
@@ -79,7 +80,7 @@ PURPOSES: dict[str, dict[str, str]] = {
 }
 
 # These have no Kafka-named executable: they are Ottla's own.
-OWN = {"start", "stop", "run", "certs", "completion", "connect", "schema-registry"}
+OWN = {"start", "stop", "run", "certs", "completion", "connect", "console", "schema-registry"}
 # Kafka's executables of these names have no kafka- before them.
 UNPREFIXED = {"connect-distributed", "connect-standalone"}
 # Not declared as a Tool: their own modules parse for them.

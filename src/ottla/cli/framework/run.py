@@ -25,7 +25,7 @@ _ONCE_TOOK_BROKER_LIST = {
 _EXTRAS = {
     "tools": {"confluent_kafka", "rich"},
     "spark": {"google", "numpy", "pandas", "pyarrow", "pyspark"},
-    "streams": {"starlette", "uvicorn"},
+    "console": {"starlette", "uvicorn"},
     "registry": {"grpc_tools", "jsonschema", "referencing"},
     "avro": {"fastavro"},
 }

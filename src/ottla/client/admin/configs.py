@@ -47,6 +47,7 @@ class Setting(NamedTuple):
     sensitive: bool
     read_only: bool
     synonyms: tuple[Synonym, ...]
+    documentation: str | None = None
 
     @property
     def is_default(self) -> bool:
@@ -59,6 +60,7 @@ async def describe_configs(
     names: Sequence[str],
     *,
     synonyms: bool = False,
+    documentation: bool = False,
     node: int | None = None,
 ) -> dict[str, list[Setting]]:
     """Settings of each resource, in the order of the answer. `node`: only a broker knows its file."""
@@ -72,6 +74,7 @@ async def describe_configs(
                 {"resource_type": kind, "resource_name": name, "configuration_keys": None} for name in names
             ],
             "include_synonyms": synonyms,
+            "include_documentation": documentation,
         },
         about="",
     )
@@ -86,6 +89,7 @@ async def describe_configs(
                 config.is_sensitive,
                 config.read_only,
                 tuple(Synonym(item.name, item.value, item.source) for item in config.synonyms),
+                config.documentation,
             )
             for config in result.configs
         ]

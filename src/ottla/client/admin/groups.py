@@ -24,6 +24,9 @@ class Listed(NamedTuple):
     id: str
     type: str
     state: str
+    coordinator: int
+    protocol: str
+    """What kind of clients it is for: `consumer`, `connect`, empty for one that has only offsets."""
 
 
 class Member(NamedTuple):
@@ -55,21 +58,33 @@ class Committed(NamedTuple):
 
 
 async def list_groups(
-    cluster: ClusterClient, states: Sequence[str] = (), types: Sequence[str] = ()
+    cluster: ClusterClient, states: Sequence[str] = (), types: Sequence[str] = (), *, every_kind: bool = False
 ) -> list[Listed]:
-    """Consumer groups of all brokers, in order; groups of other kinds (Connect's, say) are left out."""
+    """Of all brokers, in order: consumer groups, or those of other kinds (share, Connect's) as well."""
     listed: dict[str, Listed] = {}
     for node in (await cluster.cluster()).brokers:
-        answer = await cluster.ask(
-            node,
-            ApiKey.LIST_GROUPS,
-            {"states_filter": list(states), "types_filter": list(types)},
-            about=f"broker {node}",
-        )
-        for group in answer.groups:
-            if group.protocol_type in {CONSUMER_PROTOCOL, ""} and group.group_type.lower() != "share":
-                listed[group.group_id] = Listed(group.group_id, group.group_type, group.group_state)
+        for group in await _listed_by(cluster, node, states, types):
+            is_consumer = (
+                group.protocol_type in {CONSUMER_PROTOCOL, ""} and group.group_type.lower() != "share"
+            )
+            if every_kind or is_consumer:
+                listed[group.group_id] = Listed(
+                    group.group_id, group.group_type, group.group_state, node, group.protocol_type
+                )
     return [listed[name] for name in sorted(listed)]
+
+
+async def _listed_by(
+    cluster: ClusterClient, node: int, states: Sequence[str], types: Sequence[str]
+) -> Sequence[Any]:
+    answer = await cluster.ask(
+        node,
+        ApiKey.LIST_GROUPS,
+        {"states_filter": list(states), "types_filter": list(types)},
+        about=f"broker {node}",
+    )
+    groups: Sequence[Any] = answer.groups
+    return groups
 
 
 async def describe_group(cluster: ClusterClient, group: str) -> Group:
@@ -91,6 +106,24 @@ async def committed_offsets(cluster: ClusterClient, group: str) -> dict[Partitio
     asked = {"groups": [wanted], "require_stable": False}
     found = await _ask(cluster, group, ApiKey.OFFSET_FETCH, asked, version_max=_BY_NAME_MAX)
     return dict(sorted(_committed(found)))
+
+
+async def committed_offsets_of(
+    cluster: ClusterClient, groups: Iterable[Listed]
+) -> dict[str, dict[Partition, Committed]]:
+    """Of many groups, in one request to each coordinator; those that it refuses are left out."""
+    by_node: dict[int, list[str]] = defaultdict(list)
+    for group in groups:
+        by_node[group.coordinator].append(group.id)
+    found: dict[str, dict[Partition, Committed]] = {}
+    for node, names in by_node.items():
+        wanted = [{"group_id": name, "member_epoch": -1, "topics": None} for name in names]
+        asked = {"groups": wanted, "require_stable": False}
+        answer = await cluster.ask(node, ApiKey.OFFSET_FETCH, asked, version_max=_BY_NAME_MAX, about="")
+        for group in answer.groups:
+            if group.error_code == ErrorCode.none:
+                found[group.group_id] = dict(sorted(_committed(group)))
+    return found
 
 
 async def commit_offsets(cluster: ClusterClient, group: str, offsets: Mapping[Partition, int]) -> None:

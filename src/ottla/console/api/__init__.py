@@ -1,0 +1,1 @@
+"""Everything the console can do, as operations of its JSON API; a module for each family."""

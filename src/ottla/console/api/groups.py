@@ -1,0 +1,226 @@
+"""Groups of all kinds: who is in them, how far behind they are, and where they go on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from ottla.client.admin import groups
+from ottla.client.admin.offset_reset import offsets_at, within_bounds
+from ottla.client.admin.topics import Partition, describe_topics, list_offsets
+from ottla.client.cluster import EARLIEST, LATEST
+from ottla.console.clusters import Cluster
+from ottla.console.endpoints import endpoint
+from ottla.console.moments import moment_ms
+from ottla.console.problems import Refused
+from ottla.wire.errors import KafkaError
+
+PAGE = 50
+PAGE_MAX = 500
+Order = Literal["name", "lag", "state", "topics"]
+To = Literal["earliest", "latest", "offset", "shift", "time"]
+
+
+@dataclass(frozen=True, slots=True)
+class FindGroups:
+    q: Annotated[str, "a part of the name"] = ""
+    sort: Annotated[Order, "by what"] = "name"
+    down: Annotated[bool, "the largest first"] = False
+    page: Annotated[int, "which page, from 1 on"] = 1
+    limit: Annotated[int, f"groups per page, at most {PAGE_MAX}"] = PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class OneGroup:
+    group: Annotated[str, "its name"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmGroup:
+    group: Annotated[str, "its name"]
+    confirm: Annotated[str, "the name once more, as typed by whoever is sure"]
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOffsets:
+    group: Annotated[str, "its name"]
+    topic: Annotated[str, "which topic"]
+    to: Annotated[To, "where to"]
+    partitions: Annotated[list[int], "which; all without"] = field(default_factory=list)
+    offset: Annotated[
+        int | None, "with to=offset: where; with to=shift: by how many, or back if negative"
+    ] = None
+    time: Annotated[str, "with to=time: milliseconds, or 2026-01-31T12:00:00, in UTC unless it says so"] = ""
+    preview: Annotated[bool, "only say what would be"] = True
+
+
+@endpoint("GET", "/groups", "Groups, a page at a time, with how far behind they are")
+async def find_groups(cluster: Cluster, asked: FindGroups) -> Any:
+    known = await cluster.groups.get()
+    part = asked.q.strip().lower()
+    wanted = [group for name, group in sorted(known.listed.items()) if part in name.lower()]
+    places = {place for committed in known.committed.values() for place in committed}
+    ends = await _ends(cluster, places)
+    found: list[dict[str, Any]] = []
+    for group in wanted:
+        committed = known.committed.get(group.id, {})
+        found.append(
+            {
+                "name": group.id,
+                "type": group.type or "Classic",
+                "protocol": group.protocol,
+                "state": group.state,
+                "coordinator": group.coordinator,
+                "topics": len({place.topic for place in committed}),
+                "lag": sum(
+                    max(ends[place] - each.offset, 0) for place, each in committed.items() if place in ends
+                ),
+            }
+        )
+    found.sort(key=lambda group: group[asked.sort], reverse=asked.down)
+    limit = min(max(asked.limit, 1), PAGE_MAX)
+    pages = max(-(-len(found) // limit), 1)
+    page = min(max(asked.page, 1), pages)
+    shown = found[(page - 1) * limit : page * limit]
+    return {"total": len(found), "page": page, "pages": pages, "groups": shown}
+
+
+@endpoint("GET", "/groups/{group}", "One group: its members, what each reads, and its lag")
+async def group(cluster: Cluster, asked: OneGroup) -> Any:
+    listed = {each.id: each for each in await groups.list_groups(cluster.client, every_kind=True)}
+    if asked.group in listed and listed[asked.group].type.lower() == "share":
+        each = listed[asked.group]
+        return {
+            "name": each.id,
+            "type": each.type,
+            "state": each.state,
+            "coordinator": each.coordinator,
+            "assignor": "",
+            "members": [],
+            "partitions": [],
+            "lag": 0,
+        }
+    found = await groups.describe_group(cluster.client, asked.group)
+    committed = await groups.committed_offsets(cluster.client, asked.group)
+    readers = {place: member for member in found.members for place in member.assigned}
+    places = sorted({*committed, *readers})
+    ends = await _ends(cluster, places)
+    partitions = []
+    for place in places:
+        offset = committed[place].offset if place in committed else None
+        end = ends.get(place)
+        reader = readers.get(place)
+        partitions.append(
+            {
+                "topic": place.topic,
+                "partition": place.number,
+                "offset": offset,
+                "endOffset": end,
+                "lag": None if offset is None or end is None else max(end - offset, 0),
+                "member": reader.id if reader else None,
+                "client": reader.client_id if reader else None,
+                "metadata": committed[place].metadata if place in committed else "",
+            }
+        )
+    return {
+        "name": found.id,
+        "type": found.type,
+        "state": found.state,
+        "assignor": found.assignor,
+        "coordinator": found.coordinator.id,
+        "epoch": found.epoch,
+        "members": [
+            {
+                "id": member.id,
+                "instance": member.instance_id,
+                "client": member.client_id,
+                "host": member.host,
+                "assigned": _shown_places(member.assigned),
+            }
+            for member in found.members
+        ],
+        "partitions": partitions,
+        "lag": sum(each["lag"] or 0 for each in partitions),
+    }
+
+
+@endpoint("DELETE", "/groups/{group}", "Delete a group and its offsets; it must have no members")
+async def delete_group(cluster: Cluster, asked: ConfirmGroup) -> Any:
+    if asked.confirm != asked.group:
+        raise Refused(f"type the name of the group, {asked.group}, to confirm; this was {asked.confirm!r}")
+    await groups.delete_group(cluster.client, asked.group)
+    return {"deleted": asked.group, "go": ["groups"]}
+
+
+@endpoint("POST", "/groups/{group}/offsets", "Let a group go on elsewhere; it must have no members")
+async def reset_offsets(cluster: Cluster, asked: ResetOffsets) -> Any:
+    (state,) = await describe_topics(cluster.client, [asked.topic])
+    present = [each.number for each in state.partitions]
+    if unknown := sorted(set(asked.partitions) - set(present)):
+        raise Refused(f"topic {asked.topic} has no partition {unknown[0]}", 404)
+    places = [Partition(asked.topic, number) for number in asked.partitions or present]
+    committed = await groups.committed_offsets(cluster.client, asked.group)
+    wanted = await _wanted(cluster, asked, places, {place: each.offset for place, each in committed.items()})
+    if not asked.preview:
+        await groups.commit_offsets(cluster.client, asked.group, wanted)
+    return {
+        "preview": asked.preview,
+        "partitions": [
+            {
+                "topic": place.topic,
+                "partition": place.number,
+                "from": committed[place].offset if place in committed else None,
+                "to": offset,
+            }
+            for place, offset in wanted.items()
+        ],
+    }
+
+
+ENDPOINTS = (find_groups, group, delete_group, reset_offsets)
+
+
+async def _wanted(
+    cluster: Cluster, asked: ResetOffsets, places: list[Partition], committed: dict[Partition, int]
+) -> dict[Partition, int]:
+    match asked.to:
+        case "earliest":
+            return await offsets_at(cluster.client, places, EARLIEST)
+        case "latest":
+            return await offsets_at(cluster.client, places, LATEST)
+        case "time":
+            return await offsets_at(cluster.client, places, moment_ms(asked.time))
+    if asked.offset is None:
+        raise Refused(f"with to={asked.to} give offset, too")
+    if asked.to == "offset":
+        return await within_bounds(cluster.client, dict.fromkeys(places, asked.offset))
+    shifted = {place: committed[place] + asked.offset for place in places if place in committed}
+    if not shifted:
+        raise Refused(f"group {asked.group} has no offsets in {asked.topic} that could be shifted")
+    return await within_bounds(cluster.client, shifted)
+
+
+async def _ends(cluster: Cluster, places: Iterable[Partition]) -> dict[Partition, int]:
+    """Of partitions that still exist and have a leader."""
+    known = (await cluster.topics.get()).by_name
+    leads = {
+        Partition(name, each.number)
+        for name in {place.topic for place in places}
+        if name in known
+        for each in known[name].partitions
+        if each.leader >= 0
+    }
+    wanted = dict.fromkeys(sorted(leads.intersection(places)), LATEST)
+    if not wanted:
+        return {}
+    found = await list_offsets(cluster.client, wanted)
+    return {place: at.offset for place, at in found.items() if not isinstance(at, KafkaError)}
+
+
+def _shown_places(places: Iterable[Partition]) -> list[dict[str, Any]]:
+    by_topic: dict[str, list[int]] = defaultdict(list)
+    for place in sorted(places):
+        by_topic[place.topic].append(place.number)
+    return [{"topic": topic, "partitions": numbers} for topic, numbers in by_topic.items()]

@@ -1,0 +1,417 @@
+"""Records of a topic: a page of them, as they come, a search with its progress, a file, and new ones."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import csv
+import heapq
+import io
+import json
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from starlette.responses import StreamingResponse
+
+from ottla.client.admin.topics import Partition, TopicState, describe_topics, offsets_or_fail
+from ottla.client.cluster import EARLIEST, LATEST, ClusterClient
+from ottla.client.produce import produce_once
+from ottla.console.clusters import Cluster
+from ottla.console.endpoints import endpoint
+from ottla.console.moments import moment_ms
+from ottla.console.problems import EXPECTED, Refused, problem_of
+from ottla.console.records.matching import matcher
+from ottla.console.records.scan import Budget, Reading, follow, walk
+from ottla.console.records.shown import Decoder, decoder_of
+from ottla.records.compression import CODEC_NAMES
+from ottla.records.key_partition import key_partition
+from ottla.records.records import Record, encode_batch
+
+PAGE = 50
+PAGE_MAX = 1000
+EXPORT_MAX = 1_000_000
+STREAMS_MAX = 32
+"""Of one console at a time: each has connections of its own."""
+RECORDS_PER_SECOND_MAX = 200
+_BUDGET_S = 4.0
+_REPEAT_MAX = 10_000
+_SEARCH_FOUND_MAX = 1000
+
+Start = Literal["newest", "oldest", "offset", "time", "cursor"]
+Format = Literal["text", "json", "base64", "null"]
+
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    topic: Annotated[str, "its name"]
+    start: Annotated[Start, "where to begin"] = "newest"
+    offset: Annotated[int | None, "with start=offset: in each partition"] = None
+    time: Annotated[
+        str, "with start=time: milliseconds, or 2026-01-31T12:00:00, in UTC unless it says so"
+    ] = ""
+    cursor: Annotated[str, "with start=cursor: what an earlier answer gave as next or older"] = ""
+    partitions: Annotated[list[int], "which; all without"] = field(default_factory=list)
+    key: Annotated[str, "what the key contains; /…/ for a regular expression"] = ""
+    value: Annotated[str, "what the value contains; /…/ for a regular expression"] = ""
+    header: Annotated[str, "the name of a header, or name: what it contains"] = ""
+    path: Annotated[str, "of values in JSON, such as $.total > 100"] = ""
+    key_as: Annotated[Decoder, "how to read keys"] = "auto"
+    value_as: Annotated[Decoder, "how to read values"] = "auto"
+    committed: Annotated[bool, "without records of transactions that are open or were aborted"] = True
+    limit: Annotated[int, f"how many, at most {PAGE_MAX}"] = PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Export(Find):
+    format: Annotated[Literal["jsonl", "csv"], "lines of JSON, or a table"] = "jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Produce:
+    topic: Annotated[str, "its name"]
+    value: Annotated[str, "as value_format says"] = ""
+    key: Annotated[str, "as key_format says"] = ""
+    key_format: Annotated[Format, "what the key is; null for none"] = "text"
+    value_format: Annotated[Format, "what the value is; null for a tombstone"] = "text"
+    headers: Annotated[dict[str, str], "texts by name"] = field(default_factory=dict)
+    partition: Annotated[int | None, "which one; that of the key's hash, or any, without"] = None
+    compression: Annotated[Literal["none", "gzip", "snappy", "lz4", "zstd"], "of the batch"] = "none"
+    repeat: Annotated[int, f"how often, at most {_REPEAT_MAX}"] = 1
+
+
+@endpoint(
+    "GET", "/topics/{topic}/records", "A page of records; search stops after some seconds, and can go on"
+)
+async def find_records(cluster: Cluster, asked: Find) -> Any:
+    reading = _reading(asked)
+    state = await _state(cluster, asked)
+    if _is_backwards(asked):
+        return await _newest(cluster.client, reading, state, asked)
+    starts, ends = await _bounds(cluster.client, state, asked)
+    return await _onwards(cluster.client, reading, starts, ends, _limit(asked))
+
+
+async def _onwards(
+    client: ClusterClient, reading: Reading, starts: Mapping[int, int], ends: Mapping[int, int], limit: int
+) -> dict[str, Any]:
+    found: dict[int, list[dict[str, Any]]] = {number: [] for number in starts}
+    budget, looked_at, positions = Budget(_BUDGET_S), 0, dict(starts)
+    async for step in walk(client, reading, starts, ends):
+        for record in step.found:
+            found[record["partition"]].append(record)
+        looked_at, positions = step.looked_at, dict(step.positions)
+        if sum(map(len, found.values())) >= limit and _all_looked_into(positions, starts, ends):
+            break
+        if budget.is_spent:
+            break
+    merged = list(heapq.merge(*found.values(), key=lambda record: record["timestamp"]))
+    shown = merged[:limit]
+    for record in reversed(merged[limit:]):
+        positions[record["partition"]] = min(positions[record["partition"]], record["offset"])
+    is_done = all(positions[number] >= ends[number] for number in positions)
+    return _page(shown, looked_at, None if is_done else _cursor("next", positions), None)
+
+
+def _all_looked_into(
+    positions: Mapping[int, int], starts: Mapping[int, int], ends: Mapping[int, int]
+) -> bool:
+    """Or the page would be of the first partition alone."""
+    return all(positions[each] > starts[each] or starts[each] >= ends[each] for each in positions)
+
+
+async def _newest(client: ClusterClient, reading: Reading, state: TopicState, asked: Find) -> dict[str, Any]:
+    """Backwards in growing strides, until enough was found."""
+    limit, budget, looked_at = _limit(asked), Budget(_BUDGET_S), 0
+    begins, ends = await _ends(client, state, asked)
+    tops = {**ends, **_read_cursor(asked.cursor)} if asked.cursor else dict(ends)
+    tops = {number: min(tops[number], ends[number]) for number in ends}
+    found: dict[int, list[dict[str, Any]]] = {number: [] for number in tops}
+    lows, stride = dict(tops), limit
+    while any(lows[number] > begins[number] for number in lows):
+        highs = dict(lows)
+        lows = {number: max(begins[number], lows[number] - stride) for number in lows}
+        stretch: dict[int, list[dict[str, Any]]] = {number: [] for number in tops}
+        async for step in walk(client, reading, lows, highs):
+            for record in step.found:
+                kept = stretch[record["partition"]]
+                kept.append(record)
+                if len(kept) > limit:
+                    del kept[0]
+            stretched = step.looked_at
+        looked_at += stretched
+        for number, kept in stretch.items():
+            found[number] += reversed(kept)
+        if sum(map(len, found.values())) >= limit or budget.is_spent:
+            break
+        stride *= 4
+    merged = list(heapq.merge(*found.values(), key=lambda record: -record["timestamp"]))
+    shown = merged[:limit]
+    older = dict(lows)
+    for record in reversed(merged[limit:]):
+        older[record["partition"]] = max(older[record["partition"]], record["offset"] + 1)
+    is_done = all(older[number] <= begins[number] for number in older)
+    return _page(shown, looked_at, None, None if is_done else _cursor("older", older))
+
+
+@endpoint("GET", "/topics/{topic}/records/tail", "Records as they come, as server-sent events")
+async def tail_records(cluster: Cluster, asked: Find) -> Any:
+    reading = _reading(asked)
+    state = await _state(cluster, asked)
+    _, ends = await _ends(cluster.client, state, asked)
+
+    async def events(client: ClusterClient) -> AsyncIterator[bytes]:
+        window_s, sent, skipped = time.monotonic(), 0, 0
+        async for step in follow(client, reading, ends):
+            now_s = time.monotonic()
+            if now_s - window_s >= 1:
+                window_s, sent = now_s, 0
+            room = max(RECORDS_PER_SECOND_MAX - sent, 0)
+            shown = step.found[-room:] if room else []
+            sent += len(shown)
+            skipped += step.left + len(step.found) - len(shown)
+            for record in shown:
+                yield _event("record", record)
+            yield _event("progress", {"looked": step.looked_at, "skipped": skipped})
+
+    return await _streamed(cluster, events)
+
+
+@endpoint("GET", "/topics/{topic}/records/search", "All that match, as server-sent events, with progress")
+async def search_records(cluster: Cluster, asked: Find) -> Any:
+    reading = _reading(asked)
+    state = await _state(cluster, asked)
+    starts, ends = await _bounds(cluster.client, state, asked)
+    total = sum(max(ends[number] - starts[number], 0) for number in starts)
+
+    async def events(client: ClusterClient) -> AsyncIterator[bytes]:
+        found, looked, told_s = 0, 0, 0.0
+        async for step in walk(client, reading, starts, ends):
+            looked = step.looked_at
+            for record in step.found[: _SEARCH_FOUND_MAX - found]:
+                found += 1
+                yield _event("record", record)
+            if found >= _SEARCH_FOUND_MAX:
+                break
+            if time.monotonic() - told_s > 0.2:
+                told_s = time.monotonic()
+                yield _event(
+                    "progress", {"looked": looked, "found": found, "left": step.left, "total": total}
+                )
+        full = found >= _SEARCH_FOUND_MAX
+        yield _event("done", {"looked": looked, "found": found, "total": total, "full": full})
+
+    return await _streamed(cluster, events)
+
+
+@endpoint("GET", "/topics/{topic}/records/export", "Records as a file")
+async def export_records(cluster: Cluster, asked: Export) -> Any:
+    reading = _reading(asked)
+    state = await _state(cluster, asked)
+    starts, ends = await _bounds(cluster.client, state, asked)
+    limit = min(asked.limit if asked.limit != PAGE else EXPORT_MAX, EXPORT_MAX)
+    write = _json_lines if asked.format == "jsonl" else _csv_lines
+
+    async def lines() -> AsyncIterator[bytes]:
+        left = limit
+        async with cluster.new_client() as client:
+            if asked.format == "csv":
+                yield _row(("partition", "offset", "timestamp", "key", "value", "headers"))
+            async for step in walk(client, reading, starts, ends):
+                yield write(step.found[:left])
+                left -= len(step.found)
+                if left <= 0:
+                    break
+
+    kind = "application/x-ndjson" if asked.format == "jsonl" else "text/csv; charset=utf-8"
+    # Names of topics need no quoting.
+    name = f"{asked.topic}.{asked.format}"
+    return StreamingResponse(
+        lines(), media_type=kind, headers={"content-disposition": f'attachment; filename="{name}"'}
+    )
+
+
+@endpoint("POST", "/topics/{topic}/records", "Write records")
+async def produce(cluster: Cluster, asked: Produce) -> Any:
+    if not 1 <= asked.repeat <= _REPEAT_MAX:
+        raise Refused(f"repeat is {asked.repeat}; it must be from 1 to {_REPEAT_MAX}")
+    (state,) = await describe_topics(cluster.client, [asked.topic])
+    key = _bytes(
+        "key", asked.key, "null" if asked.key == "" and asked.key_format == "text" else asked.key_format
+    )
+    value = _bytes("value", asked.value, asked.value_format)
+    partition = asked.partition
+    if partition is None:
+        count = len(state.partitions)
+        partition = key_partition(key, count) if key is not None else time.monotonic_ns() % count
+    elif partition not in {each.number for each in state.partitions}:
+        raise Refused(f"topic {asked.topic} has no partition {partition}", 404)
+    headers = tuple((name, text.encode()) for name, text in asked.headers.items())
+    record = Record(key, value, int(time.time() * 1000), headers)
+    codec = CODEC_NAMES.index(asked.compression)
+    batch = encode_batch([record] * asked.repeat, codec=codec)
+    offset = await produce_once(cluster.client, asked.topic, partition, batch)
+    return {"partition": partition, "offset": offset, "records": asked.repeat}
+
+
+ENDPOINTS = (find_records, tail_records, search_records, export_records, produce)
+
+_streams = 0
+
+
+async def _streamed(cluster: Cluster, events: Any) -> StreamingResponse:
+    """A stream keeps brokers waiting, so it has a client of its own until it ends or nobody listens."""
+
+    async def body() -> AsyncIterator[bytes]:
+        global _streams  # noqa: PLW0603 - of the whole process, which serves one event loop
+        if _streams >= STREAMS_MAX:
+            yield _event("problem", {"error": f"{STREAMS_MAX} streams are open already; close one of them"})
+            return
+        _streams += 1
+        try:
+            async with cluster.new_client() as client:
+                yield b"retry: 3000\n\n"
+                async for event in events(client):
+                    yield event
+        except EXPECTED as error:
+            yield _event("problem", {"error": problem_of(error).text})
+        finally:
+            _streams -= 1
+
+    return StreamingResponse(body(), media_type="text/event-stream")
+
+
+def _event(kind: str, data: Any) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+
+
+def _page(
+    shown: list[dict[str, Any]], looked_at: int, onwards: str | None, older: str | None
+) -> dict[str, Any]:
+    return {"records": shown, "lookedAt": looked_at, "next": onwards, "older": older}
+
+
+def _reading(asked: Find) -> Reading:
+    matches = matcher(key=asked.key, value=asked.value, header=asked.header, path=asked.path)
+    return Reading(
+        asked.topic, decoder_of(asked.topic, asked.key_as, asked.value_as), matches, asked.committed
+    )
+
+
+async def _state(cluster: Cluster, asked: Find) -> TopicState:
+    (state,) = await describe_topics(cluster.client, [asked.topic])
+    present = {each.number for each in state.partitions}
+    if unknown := sorted(set(asked.partitions) - present):
+        raise Refused(f"topic {asked.topic} has no partition {unknown[0]}", 404)
+    return state
+
+
+def _is_backwards(asked: Find) -> bool:
+    return asked.start == "newest" or (asked.start == "cursor" and asked.cursor.startswith("older"))
+
+
+def _limit(asked: Find) -> int:
+    return min(max(asked.limit, 1), PAGE_MAX)
+
+
+async def _ends(
+    client: ClusterClient, state: TopicState, asked: Find
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Of the wanted partitions that have a leader."""
+    places = [
+        Partition(state.name, each.number)
+        for each in state.partitions
+        if each.leader >= 0 and (not asked.partitions or each.number in asked.partitions)
+    ]
+    begins, ends = await asyncio.gather(
+        offsets_or_fail(client, dict.fromkeys(places, EARLIEST)),
+        offsets_or_fail(client, dict.fromkeys(places, LATEST), read_committed=asked.committed),
+    )
+    return (
+        {place.number: at.offset for place, at in begins.items()},
+        {place.number: at.offset for place, at in ends.items()},
+    )
+
+
+async def _bounds(
+    client: ClusterClient, state: TopicState, asked: Find
+) -> tuple[dict[int, int], dict[int, int]]:
+    begins, ends = await _ends(client, state, asked)
+    match asked.start:
+        case "offset":
+            if asked.offset is None:
+                raise Refused("with start=offset give the offset, too")
+            starts = dict.fromkeys(begins, asked.offset)
+        case "time":
+            when = dict.fromkeys((Partition(state.name, number) for number in begins), moment_ms(asked.time))
+            found = await offsets_or_fail(client, when)
+            starts = {
+                place.number: at.offset if at.offset >= 0 else ends[place.number]
+                for place, at in found.items()
+            }
+        case "cursor":
+            starts = {**begins, **_read_cursor(asked.cursor)}
+        case _:
+            starts = begins
+    return {number: min(max(starts[number], begins[number]), ends[number]) for number in begins}, ends
+
+
+def _cursor(kind: str, positions: Mapping[int, int]) -> str:
+    return f"{kind}:" + ",".join(f"{number}-{offset}" for number, offset in sorted(positions.items()))
+
+
+def _read_cursor(text: str) -> dict[int, int]:
+    try:
+        pairs = (part.split("-") for part in text.partition(":")[2].split(",") if part)
+        return {int(number): int(offset) for number, offset in pairs}
+    except ValueError:
+        raise Refused(f"cursor is {text!r}; take it from an earlier answer as it is") from None
+
+
+def _bytes(name: str, text: str, kind: Format) -> bytes | None:
+    match kind:
+        case "null":
+            return None
+        case "json":
+            try:
+                return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":")).encode()
+            except ValueError as error:
+                raise Refused(f"{name} is not JSON: {error}") from None
+        case "base64":
+            try:
+                return base64.b64decode(text, validate=True)
+            except ValueError as error:
+                raise Refused(f"{name} is not base64: {error}") from None
+        case _:
+            return text.encode()
+
+
+def _json_lines(records: Iterable[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+
+
+def _csv_lines(records: Iterable[dict[str, Any]]) -> bytes:
+    return b"".join(
+        _row(
+            (
+                record["partition"],
+                record["offset"],
+                record["timestamp"],
+                record["key"]["text"],
+                record["value"]["text"],
+                json.dumps({each["name"]: each["text"] for each in record["headers"]}, ensure_ascii=False),
+            )
+        )
+        for record in records
+    )
+
+
+def _row(cells: Iterable[Any]) -> bytes:
+    """What a spreadsheet would take for a formula gets a quote in front."""
+    text = io.StringIO()
+    safe = (
+        f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell else cell for cell in cells
+    )
+    csv.writer(text).writerow(safe)
+    return text.getvalue().encode()

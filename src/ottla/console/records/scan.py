@@ -1,0 +1,239 @@
+"""Walks over the records of a topic, a fetch at a time: from anywhere to anywhere, or on and on as they come.
+Memory is that of one fetch and of what is wanted, however long the topic is.
+
+Batches are taken apart in threads; pages are made meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, NamedTuple
+
+from ottla.client.cluster import EARLIEST, ClusterClient
+from ottla.client.fetch import Aborted
+from ottla.console.records.matching import Matcher
+from ottla.console.records.shown import Pair, Shown, show
+from ottla.records.batch import NO_PRODUCER_ID, iter_headers
+from ottla.records.compression import CODEC_NAMES, CorruptRecords
+from ottla.records.markers import read_marker
+from ottla.records.records import iter_records
+from ottla.wire.errors import OffsetOutOfRange
+
+FETCH_BYTES = 1 << 20
+_WAIT_MS = 1000
+TEXT_MAX = 64 * 1024
+"""Of a key, value or header; a page that is sent more is no longer read by anybody."""
+
+
+class Reading(NamedTuple):
+    """How to read: what is needed to make something of bytes, and to leave out what is not wanted."""
+
+    topic: str
+    decode: Pair
+    matches: Matcher | None = None
+    read_committed: bool = True
+
+
+class Piece(NamedTuple):
+    """What one fetch gave."""
+
+    found: list[dict[str, Any]]
+    next_offset: int
+    looked_at: int
+    end_offset: int
+
+
+async def read_piece(
+    client: ClusterClient, reading: Reading, partition: int, offset: int, stop: int, *, max_wait_ms: int = 0
+) -> Piece:
+    """From `offset` on and before `stop`. Where the beginning is gone by now, from where it is."""
+    try:
+        fetched = await client.fetch(
+            reading.topic,
+            partition,
+            offset,
+            max_wait_ms=max_wait_ms,
+            max_bytes=FETCH_BYTES,
+            read_committed=reading.read_committed,
+        )
+    except OffsetOutOfRange:
+        starts = await client.list_offsets({(reading.topic, partition): EARLIEST})
+        start = starts[reading.topic, partition].offset
+        if start <= offset:
+            return Piece([], stop, 0, offset)
+        return Piece([], min(start, stop), 0, start)
+    end = fetched.last_stable_offset if reading.read_committed else fetched.high_watermark
+    if not fetched.records:
+        return Piece([], max(offset, min(stop, end)), 0, end)
+    found, next_offset, looked_at = await asyncio.to_thread(
+        _taken_apart, fetched.records, fetched.aborted, reading, partition, offset, stop
+    )
+    return Piece(found, next_offset, looked_at, end)
+
+
+def _taken_apart(
+    records: memoryview, aborted: Any, reading: Reading, partition: int, offset: int, stop: int
+) -> tuple[list[dict[str, Any]], int, int]:
+    found: list[dict[str, Any]] = []
+    looked_at, next_offset = 0, offset
+    aborts = _Aborts(aborted)
+    for at, header in iter_headers(records):
+        batch = records[at : at + header.size]
+        if header.is_control:
+            aborts.marker(batch, header.producer_id)
+        elif header.last_offset >= offset and not (
+            reading.read_committed and header.is_transactional and aborts.hold(header)
+        ):
+            facts = _batch_facts(header)
+            try:
+                for record in iter_records(batch):
+                    if offset <= record.offset < stop:
+                        looked_at += 1
+                        one = _shown(reading, partition, record, facts)
+                        if one is not None:
+                            found.append(one)
+            except CorruptRecords as error:
+                found.append(_damaged(partition, header.base_offset, str(error), facts))
+        next_offset = max(next_offset, min(header.last_offset + 1, stop))
+        if next_offset >= stop:
+            break
+    return found, next_offset, looked_at
+
+
+class _Aborts:
+    """Which transactional batches were aborted, as a consumer works it out."""
+
+    def __init__(self, aborted: list[Aborted]) -> None:
+        self._coming = sorted(aborted, key=lambda each: each.first_offset)
+        self._open: set[int] = set()
+
+    def hold(self, header: Any) -> bool:
+        while self._coming and self._coming[0].first_offset <= header.last_offset:
+            self._open.add(self._coming.pop(0).producer_id)
+        return header.producer_id in self._open
+
+    def marker(self, batch: memoryview, producer_id: int) -> None:
+        marker = read_marker(batch)
+        if marker is not None:
+            self._open.discard(producer_id)
+
+
+def _batch_facts(header: Any) -> dict[str, Any]:
+    facts = {
+        "baseOffset": header.base_offset,
+        "records": header.record_count,
+        "bytes": header.size,
+        "compression": _codec(header.codec),
+        "leaderEpoch": header.leader_epoch,
+    }
+    if header.producer_id != NO_PRODUCER_ID:
+        facts["producerId"] = header.producer_id
+        facts["producerEpoch"] = header.producer_epoch
+        facts["transactional"] = header.is_transactional
+    return facts
+
+
+def _codec(number: int) -> str:
+    return CODEC_NAMES[number] if number < len(CODEC_NAMES) else str(number)
+
+
+def _shown(reading: Reading, partition: int, record: Any, facts: dict[str, Any]) -> dict[str, Any] | None:
+    key, value = reading.decode(record.key, record.value)
+    headers = [(name, show(data)) for name, data in record.headers]
+    if reading.matches is not None and not reading.matches(key, value, headers):
+        return None
+    return {
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "key": _cut(key),
+        "value": _cut(value),
+        "headers": [{"name": name, **_cut(shown)} for name, shown in headers],
+        "keyBytes": -1 if record.key is None else len(record.key),
+        "valueBytes": -1 if record.value is None else len(record.value),
+        "batch": facts,
+    }
+
+
+def _damaged(partition: int, offset: int, why: str, facts: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "partition": partition,
+        "offset": offset,
+        "timestamp": -1,
+        "key": {"as": "null", "text": None},
+        "value": {"as": "damaged", "text": f"this batch cannot be read: {why}"},
+        "headers": [],
+        "keyBytes": -1,
+        "valueBytes": -1,
+        "batch": facts,
+    }
+
+
+def _cut(shown: Shown) -> dict[str, Any]:
+    text = shown.text
+    if text is not None and len(text) > TEXT_MAX:
+        return {"as": shown.as_, "text": text[:TEXT_MAX], "cut": len(text)}
+    return {"as": shown.as_, "text": text}
+
+
+class Step(NamedTuple):
+    """Records, and how far the walk has come."""
+
+    found: list[dict[str, Any]]
+    positions: Mapping[int, int]
+    looked_at: int
+    """In all."""
+    left: int
+    """Offsets that lie ahead."""
+
+
+async def walk(
+    client: ClusterClient, reading: Reading, starts: Mapping[int, int], stops: Mapping[int, int]
+) -> AsyncIterator[Step]:
+    """One fetch from each partition in turn, until all are at their stops."""
+    positions = dict(starts)
+    looked_at = 0
+    while behind := [number for number in positions if positions[number] < stops[number]]:
+        for number in behind:
+            piece = await read_piece(client, reading, number, positions[number], stops[number])
+            if piece.next_offset <= positions[number]:
+                # Nothing comes: what lies ahead is of an open transaction, or gone.
+                piece = piece._replace(next_offset=stops[number])
+            positions[number] = piece.next_offset
+            looked_at += piece.looked_at
+            left = sum(stops[each] - positions[each] for each in positions)
+            yield Step(piece.found, dict(positions), looked_at, left)
+
+
+async def follow(
+    client: ClusterClient, reading: Reading, starts: Mapping[int, int], *, behind_max: int = 2000
+) -> AsyncIterator[Step]:
+    """As they come, for ever. Where more come than anybody can look at, it skips to the newest: `left` is how
+    many that were since the last step."""
+    positions = dict(starts)
+    looked_at = 0
+    while True:
+        places = {(reading.topic, number): offset for number, offset in positions.items()}
+        await client.wait_for_records(places, max_wait_ms=_WAIT_MS, read_committed=reading.read_committed)
+        for number, offset in list(positions.items()):
+            piece = await read_piece(client, reading, number, offset, 1 << 62)
+            skipped = 0
+            positions[number] = piece.next_offset
+            if piece.end_offset - piece.next_offset > behind_max:
+                positions[number] = piece.end_offset - behind_max // 10
+                skipped = positions[number] - piece.next_offset
+            looked_at += piece.looked_at
+            yield Step(piece.found, dict(positions), looked_at, skipped)
+
+
+class Budget:
+    """How long a page may take to be made."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until_s = time.monotonic() + seconds
+
+    @property
+    def is_spent(self) -> bool:
+        return time.monotonic() > self._until_s

@@ -1,0 +1,12 @@
+import * as forms from "./forms.js";
+import * as keys from "./keys.js";
+import * as live from "./live.js";
+import * as records from "./records.js";
+import * as theme from "./theme.js";
+
+for (const part of [theme, forms, live, keys, records]) part.start();
+
+// Boxes that narrow a list down do so at once.
+document.addEventListener("change", (event) => {
+  if (event.target.matches("[data-submits]")) event.target.form.requestSubmit();
+});

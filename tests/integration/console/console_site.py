@@ -1,0 +1,89 @@
+"""A console as a program sees it, and what is in the cluster behind it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+ORDERS = 300
+
+
+@dataclass
+class Site:
+    """A console as a program sees it, with the cookie and the token of a page."""
+
+    address: str
+    cluster: str = "local"
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def ask(
+        self, method: str, path: str, body: Any = None, **headers: str
+    ) -> tuple[int, Any, dict[str, str]]:
+        connection = HTTPConnection(urlsplit(self.address).netloc, timeout=60)
+        try:
+            data = None if body is None else json.dumps(body)
+            connection.request(method, path, data, {**self.headers, **headers})
+            answer = connection.getresponse()
+            text = answer.read().decode()
+            is_json = answer.headers.get_content_type() == "application/json"
+            return answer.status, json.loads(text) if is_json else text, dict(answer.headers.items())
+        finally:
+            connection.close()
+
+    def log_in(self) -> Site:
+        _, found, headers = self.ask("GET", "/api/token")
+        self.headers = {
+            "Cookie": headers["set-cookie"].partition(";")[0],
+            "X-CSRF-Token": found["token"],
+            "Content-Type": "application/json",
+        }
+        return self
+
+    def get(self, *segments: str, **query: Any) -> Any:
+        status, found, _ = self.ask("GET", f"{self.path(*segments)}?{urlencode(query)}")
+        assert status == 200, found
+        return found
+
+    def change(self, method: str, *segments: str, **body: Any) -> Any:
+        status, found, _ = self.ask(method, self.path(*segments), body)
+        assert status == 200, found
+        return found
+
+    def refused(self, method: str, *segments: str, **body: Any) -> tuple[int, str]:
+        status, found, _ = self.ask(method, self.path(*segments), body)
+        assert status >= 400
+        return status, found["error"]
+
+    def page(self, *segments: str, **query: Any) -> str:
+        status, text, _ = self.ask("GET", f"{self.page_path(*segments)}?{urlencode(query)}")
+        assert status == 200, text
+        return str(text)
+
+    def path(self, *segments: str) -> str:
+        return "/".join(("/api/clusters", self.cluster, *(quote(each, safe="") for each in segments)))
+
+    def page_path(self, *segments: str) -> str:
+        return "/".join(("/c", self.cluster, *(quote(each, safe="") for each in segments)))
+
+
+def create(bootstrap: str, topics: dict[str, int]) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for made in admin.create_topics([NewTopic(name, count, 1) for name, count in topics.items()]).values():
+        made.result(60)
+
+
+def commit(bootstrap: str, group: str, topic: str, partitions: int) -> None:
+    """Offset 1 in each partition."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    try:
+        consumer.commit(
+            offsets=[TopicPartition(topic, number, 1) for number in range(partitions)], asynchronous=False
+        )
+    finally:
+        consumer.close()

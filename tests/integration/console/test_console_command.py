@@ -1,0 +1,66 @@
+"""`ottla console` as it is typed."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from ottla.cli.main import main
+
+
+def test_the_command_serves_the_clusters_of_a_file_until_it_is_stopped(tmp_path: Path) -> None:
+    (tmp_path / "client.properties").write_text("client.id=me\n")
+    clusters = tmp_path / "clusters.toml"
+    clusters.write_text(
+        '[home]\nbootstrap-server = "127.0.0.1:1"\ncommand-config = "client.properties"\n'
+        '[work]\nbootstrap-server = "127.0.0.1:1"\nread-only = true\n'
+    )
+    command = [sys.executable, "-m", "ottla.cli.main", "console", "--clusters", str(clusters), "--port", "0"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            found = re.search(r"http://localhost:\d+", line)
+            assert found is not None, line
+            # The socket listens before the line is written; connections wait until it is served.
+            with urlopen(f"{found[0]}/api/clusters", timeout=60) as answer:
+                text = answer.read().decode()
+        finally:
+            process.terminate()
+        assert process.wait(60) == 0
+    assert '"home"' in text and '"readOnly":true' in text
+
+
+def test_a_port_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["console", "--port", str(port)]) == 1
+    assert f"127.0.0.1:{port}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "names no cluster"),
+        ("[a]\nbootstrap = 1\n", "bootstrap-server"),
+        ('[a]\nbootstrap-server = "h:1"\ncolour = "red"\n', "colour"),
+        ('[a]\nbootstrap-server = "nowhere"\n', "host:port"),
+        ('[a]\nbootstrap-server = "h:1"\ncommand-config = "missing"\n', "missing"),
+        ("[a\n", "clusters.toml"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    path = tmp_path / "clusters.toml"
+    path.write_text(text)
+    assert main(["console", "--clusters", str(path)]) == 1
+    assert said in capsys.readouterr().err
