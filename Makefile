@@ -14,7 +14,7 @@ SEEDS ?= 100
 FROM ?= 0
 WORKLOAD ?= admin
 
-.PHONY: help install quickstart test sim soak lint audit format bench docs clean
+.PHONY: help install wheel quickstart test sim soak lint audit format bench docs clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -22,14 +22,21 @@ help: ## List the targets
 
 install: $(INSTALLED) ## Create .venv with everything in it
 
-$(INSTALLED): pyproject.toml
+$(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Ottla needs Python 3.11 or newer; set PYTHON=/path/to/python" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	@$(PYTHON) -m venv $(VENV) || \
 		{ rm -rf $(VENV); echo "could not create $(VENV); on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+
+$(INSTALLED): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@# Compiled ahead, so that the first start is as fast as every other.
 	@$(BIN)/python -m compileall -q src
 	@touch $@
+
+wheel: | $(BIN)/python ## Build dist/ottla-VERSION-py3-none-any.whl, to be installed anywhere
+	@rm -f dist/ottla-*.whl
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@ls dist/ottla-*.whl
 
 quickstart: $(INSTALLED) ## Start a broker, produce and consume, see it work
 	@$(BIN)/python examples/quickstart.py
@@ -81,5 +88,5 @@ docs: $(INSTALLED) ## Regenerate docs/reference
 	$(BIN)/python -m ottla.cli.framework.reference docs/reference/tools
 
 clean: ## Remove everything that can be made again
-	rm -rf $(VENV) $(NODE_TESTS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) dist $(NODE_TESTS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests bench examples -name __pycache__ -prune -exec rm -rf {} +

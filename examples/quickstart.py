@@ -47,10 +47,12 @@ ottla start server.properties        with the settings of an Apache Kafka broker
 ottla stop                           stop it
 ottla run examples/streams/word_count.py     the pipeline you have just seen
 
-Any Kafka client works, for example kafka-python:
+Any Kafka client works, for example the one that this program uses:
 
-    from kafka import KafkaProducer
-    KafkaProducer(bootstrap_servers="localhost:9092").send("myTopic", b"Hello").get()
+    from confluent_kafka import Producer
+    producer = Producer({"bootstrap.servers": "localhost:9092"})
+    producer.produce("greetings", b"Hello")
+    producer.flush()
 
 A broker per test, with pytest: docs/guides/testing.md     Pipelines: docs/guides/streams.md
 Settings: docs/reference/configuration.md     How it works: docs/ARCHITECTURE.md

@@ -4,8 +4,10 @@
     kafka-topics --create --topic word-counts --partitions 2 --bootstrap-server localhost:9092
     ottla run examples/streams/word_count.py --bootstrap-server localhost:9092
 
-``kafka-console-producer --topic lines`` writes lines; the counts are 64-bit numbers, which
-``kafka-console-consumer --topic word-counts`` shows with a long deserializer.
+    echo "hello streams hello" | kafka-console-producer --topic lines --bootstrap-server localhost:9092
+    kafka-console-consumer --topic word-counts --from-beginning --property print.key=true \\
+        --value-deserializer org.apache.kafka.common.serialization.LongDeserializer \\
+        --bootstrap-server localhost:9092
 """
 
 from __future__ import annotations
