@@ -16,6 +16,7 @@ from ottla.client.admin.topics import NewTopic
 from ottla.client.cluster import ClusterClient
 from ottla.client.errors import ClusterUnreachable
 from ottla.client.peer import PeerUnusable
+from ottla.config.listeners import ANY_HOST
 from ottla.connect.errors import ConnectError
 from ottla.connect.herder import Herder
 from ottla.connect.plugins import Plugins, installed
@@ -125,5 +126,5 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _advertised(settings: WorkerSettings, host: str, port: int) -> str:
-    name = settings["rest.advertised.host.name"] or (socket.gethostname() if host == "0.0.0.0" else host)
+    name = settings["rest.advertised.host.name"] or (socket.gethostname() if host in ANY_HOST else host)
     return f"{name}:{settings['rest.advertised.port'] or port}"

@@ -207,7 +207,7 @@ class WorkerSettings:
         parts = urlsplit(listener.lower())
         if parts.scheme not in {"http", ""} or parts.port is None:
             raise SettingError(f"listeners={listener}: has to be http://host:port")
-        return parts.hostname or "0.0.0.0", parts.port
+        return parts.hostname or "0.0.0.0", parts.port  # noqa: S104 - as Kafka Connect does
 
     @property
     def checkpoint_dir(self) -> str:

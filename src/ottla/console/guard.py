@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ottla.console.problems import Refused
 
 COOKIE = "ottla_console"
-TOKEN_HEADER = "x-csrf-token"
+TOKEN_HEADER = "x-csrf-token"  # noqa: S105 - a name
 OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 _HEADERS = {

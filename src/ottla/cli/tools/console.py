@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.cli.framework.errors import ToolError
 from ottla.cli.framework.properties import read_properties
 from ottla.cli.framework.tool import COMMAND_CONFIG, Option, Tool
+from ottla.config.listeners import ANY_HOST
 
 if TYPE_CHECKING:
     from ottla.console.clusters import ClusterSettings
@@ -25,13 +26,13 @@ def run(given: argparse.Namespace) -> int:
 
     settings = _clusters(given)
     _log(given.audit_log)
-    names = (*given.allowed_host, *(() if given.host in {"0.0.0.0", "::"} else (given.host,)))
+    names = (*given.allowed_host, *(() if given.host in ANY_HOST else (given.host,)))
     server = new_server(
         settings, host=given.host, port=given.port, names=names, user_header=given.user_header
     )
     listening = _listen(given.host, given.port)
     port = listening.getsockname()[1]
-    host = "localhost" if given.host in {"0.0.0.0", "::", "127.0.0.1"} else given.host
+    host = "localhost" if given.host in {*ANY_HOST, "127.0.0.1"} else given.host
     print(f"{given.prog}: http://{host}:{port}/ (Ctrl-C to stop)", file=sys.stderr, flush=True)
     # The server stops at these, and when it has it sends them again, to whoever would be told otherwise.
     for stopping in (signal.SIGINT, signal.SIGTERM):

@@ -24,7 +24,7 @@ class Type(enum.Enum):
     DOUBLE = "DOUBLE"
     LIST = "LIST"
     CLASS = "CLASS"
-    PASSWORD = "PASSWORD"
+    PASSWORD = "PASSWORD"  # noqa: S105 - a type
 
 
 class Importance(enum.Enum):
