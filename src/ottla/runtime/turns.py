@@ -30,7 +30,7 @@ before_each_turn: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar(
 
 
 class _Line:
-    """Of one event loop."""
+    """Of one process."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._call_soon = loop.call_soon
@@ -77,7 +77,19 @@ class _Line:
 _lines: WeakKeyDictionary[asyncio.AbstractEventLoop, _Line] = WeakKeyDictionary()
 
 
+_own_line: ContextVar[_Line | None] = ContextVar("own_line", default=None)
+
+
+def have_own_line(loop: asyncio.AbstractEventLoop) -> None:
+    """For a simulated process, which shares its event loop with others: what it has begun ends with it, and
+    must not be what they wait for."""
+    _own_line.set(_Line(loop))
+
+
 def _line() -> _Line:
+    own = _own_line.get()
+    if own is not None:
+        return own
     loop = asyncio.get_running_loop()
     line = _lines.get(loop)
     if line is None:

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeAlias, TypeVar
 
 from ottla.runtime import Runtime
+from ottla.runtime.turns import have_own_line
 from ottla.sim.costs import Meter
 from ottla.sim.disk import SimDisk
 from ottla.sim.loop import PROCESS, Process, SimLoop, SimTask
@@ -192,6 +193,7 @@ class SimWorld:
             raise RuntimeError(f"{host} is down; restart it first")
         context = copy_context()
         context.run(PROCESS.set, machine.process)
+        context.run(have_own_line, self.loop)
         name = f"{host}/{getattr(coroutine, '__qualname__', 'process')}"
         task = self.loop.create_task(coroutine, name=name, context=context)
         assert isinstance(task, SimTask)
