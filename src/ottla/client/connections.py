@@ -90,6 +90,7 @@ class Connections:
 
     async def _connect(self, host: str, port: int) -> Peer:
         address = f"{host}:{port}"
+        security = self._credentials.current()
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 return await Peer.connect(
@@ -98,7 +99,7 @@ class Connections:
                     port,
                     client_id=self._client_id,
                     software_version=__version__,
-                    security=self._credentials.current(),
+                    security=security,
                 )
         except PeerUnusable:
             raise
@@ -107,6 +108,9 @@ class Connections:
         except PeerLost as error:
             lost = str(error).removeprefix(f"{address}: ")
             reason = f"{lost}; security.protocol may not be the one of that listener"
+            if security.tls is not None:
+                # With TLS 1.3 a certificate is looked at once the handshake is over on this side.
+                reason += ", or it may ask for a certificate that it trusts (ssl.keystore.location)"
         except ssl.SSLEOFError:
             # A broker that is ending does this to handshakes, too.
             reason = CLOSED

@@ -19,6 +19,7 @@ from ottla.config import BrokerConfig
 from ottla.controller.brokers import BrokerRegistration
 from ottla.controller.heartbeats import BrokerHeartbeat, HeartbeatReply
 from ottla.controller.interface import Controller
+from ottla.membership import NotJoined
 from ottla.metadata.change import MetadataChange
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.runtime import Runtime
@@ -83,7 +84,7 @@ class BrokerLife:
             self._wake.set()
 
     async def register(self) -> None:
-        """Until the controller has taken it, for as long as a start may last. Raises what it refuses with."""
+        """Until the controller has taken it, for as long as a start may last."""
         deadline = self._clock.monotonic() + self._registration_s
         while True:
             try:
@@ -91,9 +92,17 @@ class BrokerLife:
                 break
             except _PASSING as refusal:
                 if self._clock.monotonic() > deadline:
-                    raise
+                    raise NotJoined(
+                        f"broker {self._registration.broker_id} could not join its cluster within "
+                        f"initial.broker.registration.timeout.ms={self._registration_s * 1000:.0f}: "
+                        f"{refusal}; the log has what it met on its way to the controllers"
+                    ) from refusal
                 if self._seldom.is_due():
                     log.info("broker %d is not registered yet: %s", self._registration.broker_id, refusal)
+            except KafkaError as refusal:
+                raise NotJoined(
+                    f"broker {self._registration.broker_id} is refused by the controller: {refusal}"
+                ) from refusal
             await asyncio.sleep(RETRY_SECONDS)
         log.info("broker %d is registered with epoch %d", self._registration.broker_id, self.epoch)
 

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
+from ottla.cli.main import main
 from ottla.client.jaas import jaas_options
 from ottla.config import parse_properties
 from ottla.testing.cluster import BrokerCluster
@@ -138,7 +139,7 @@ def test_each_broker_refuses_certificates_that_it_does_not_have(
         admin.incremental_alter_configs([resource])[resource].result(60)
 
 
-def test_a_broker_with_another_password_or_certificate_does_not_join(
+def test_a_broker_with_a_certificate_of_others_does_not_join(
     cluster: BrokerCluster, made: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
@@ -163,8 +164,9 @@ def test_a_broker_with_another_password_or_certificate_does_not_join(
         def _arguments(self) -> list[str]:
             return [str(formatted)]
 
-    with pytest.raises(RuntimeError, match="before it was ready"):
+    with pytest.raises(RuntimeError, match="could not join its cluster") as refused:
         Stranger(data_dir=str(tmp_path / "data")).start()
+    assert "a certificate that it trusts (ssl.keystore.location)" in str(refused.value)
     admin = AdminClient(settings_of(made / "admin.properties", cluster))
     assert set(admin.list_topics(timeout=20).brokers) == {1, 2, 3}
 
@@ -220,3 +222,55 @@ def test_a_delegation_token_opens_for_a_while_what_its_owner_may(
     deadline = time.monotonic() + 20
     while lists_topics().returncode == 0:
         assert time.monotonic() < deadline
+
+
+TOOLS = {
+    "acls": "--list",
+    "broker-api-versions": "",
+    "client-metrics": "--describe",
+    "cluster": "cluster-id",
+    "configs": "--describe --entity-type brokers --entity-name 1",
+    "console-consumer": "--topic tooled --from-beginning --max-messages 1",
+    "console-producer": "--topic tooled",
+    "consumer-groups": "--list",
+    "consumer-perf-test": "--topic tooled --num-records 1",
+    "delegation-tokens": "--describe",
+    "features": "describe",
+    "get-offsets": "--topic tooled",
+    "log-dirs": "--describe",
+    "metadata-quorum": "describe --status",
+    "producer-perf-test": "--topic tooled --num-records 5 --record-size 10 --throughput -1",
+    "reassign-partitions": "--list",
+    "topics": "--describe --topic tooled",
+    "transactions": "list",
+    "verifiable-producer": "--topic tooled --max-messages 2",
+}
+
+
+def test_every_tool_gets_in(
+    cluster: BrokerCluster,
+    made: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = ("--command-config", str(made / "admin.properties"))
+    where = ("--bootstrap-server", cluster.bootstrap_servers, *config)
+    admin = AdminClient(settings_of(made / "admin.properties", cluster))
+    admin.create_topics([NewTopic("tooled", 1, 3)])["tooled"].result(60)
+    (tmp_path / "line").write_text("a line\n")
+    failures = {}
+    # First those that write.
+    for name in sorted(TOOLS, key=lambda name: ("producer" not in name, name)):
+        given = TOOLS[name].split()
+        # Its subcommands come first, those of others behind such options.
+        at = 1 if name == "cluster" else 0
+        with (tmp_path / "line").open() as line:
+            monkeypatch.setattr(sys, "stdin", line)
+            status = main([name, *given[:at], *where, *given[at:]])
+        shown = capsys.readouterr()
+        if status:
+            failures[name] = shown.err
+    # Nobody has rules here, as the tool says.
+    assert "No Authorizer is configured" in failures.pop("acls")
+    assert not failures

@@ -23,6 +23,7 @@ from ottla.cli.broker.settings import broker_config, ignored, unreachable_from_e
 from ottla.cli.broker.stop_signals import ignore_from_now_on, stop_signals, stopped_before_ready
 from ottla.config import BrokerConfig, ConfigError
 from ottla.log.manager import LogInTwoDirs
+from ottla.membership import NotJoined
 from ottla.metadata.meta_properties import MetaPropertiesError
 from ottla.metadata.records import MetadataRecordError
 from ottla.node import Node
@@ -38,6 +39,7 @@ _REFUSALS = (
     LogInTwoDirs,
     MetadataRecordError,
     MetaPropertiesError,
+    NotJoined,
     QuorumError,
     QuorumStateDamaged,
 )
