@@ -129,10 +129,15 @@ class Connection(asyncio.BufferedProtocol):
         for reply in pending:
             if isinstance(reply, PendingReply):
                 reply.cancel()
-        if self.session.authentication is not None:
-            self.session.authentication.close()
-        if self.session.on_closed is not None:
-            self.session.on_closed()
+        session = self.session
+        if session.authentication is not None:
+            session.authentication.close()
+        if session.on_closed is not None:
+            session.on_closed()
+        # Nothing is left that leads back here. Otherwise connections would stay until cycles are looked for,
+        # and after a flood of them that stops everybody for a tenth of a second.
+        session.authentication = session.on_closed = session.on_throttled = None
+        self._dispatch = self._limits.dispatcher.dispatch
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.target()

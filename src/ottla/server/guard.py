@@ -91,7 +91,9 @@ class _Entry:
 
     async def _answer_raw_token(self, token: bytes) -> None:
         authentication = self._connection.session.authentication
-        assert authentication is not None
+        if authentication is None:
+            # The client is gone.
+            return
         try:
             answer = await authentication.step(token)
         except LoginRefused:

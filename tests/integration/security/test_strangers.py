@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from bench.attacks import log_in
 from closed_broker import PLAIN_USERS, Files
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 from raw_client import RawConnection
 
+from ottla.server.connection import Connection
 from ottla.testing.in_process import InProcessBroker
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode
@@ -104,3 +108,44 @@ def test_a_setting_altered_for_the_worse_keeps_no_broker_from_starting(tmp_path:
         admin.incremental_alter_configs([resource])[resource].result(10)
     with InProcessBroker(settings, data_dir=str(tmp_path)) as broker:
         assert AdminClient({"bootstrap.servers": f"{LOCAL}:{broker.port}"}).list_topics(timeout=10).brokers
+
+
+def test_connections_that_ended_leave_no_cycles(files: Files) -> None:
+    """They would stay until cycles are looked for, which after a flood of them holds up everybody."""
+    settings = {
+        "listeners": f"OPEN://{LOCAL}:0,GATE://{LOCAL}:0",
+        "listener.security.protocol.map": "OPEN:PLAINTEXT,GATE:SASL_SSL",
+        "inter.broker.listener.name": "OPEN",
+        "ssl.keystore.location": files.server,
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.gate.plain.sasl.jaas.config": PLAIN_USERS,
+        "connection.failed.authentication.delay.ms": "0",
+    }
+    context = ssl.create_default_context(cafile=files.authority)
+
+    def left() -> int:
+        found = [each for each in gc.get_objects() if isinstance(each, Connection)]
+        return sum(each.session.listener in ("OPEN", "GATE") for each in found)
+
+    with InProcessBroker(settings) as broker:
+        gc.disable()
+        try:
+            for password in ("alice secret", "guessed"):
+                with RawConnection(f"{LOCAL}:{broker.ports['OPEN']}") as stranger:
+                    stranger.send(b"\xff" * 8)
+                    assert stranger.was_closed()
+                address = LOCAL, broker.ports["GATE"]
+                with context.wrap_socket(
+                    socket.create_connection(address, timeout=60), server_hostname=LOCAL
+                ) as guest:
+                    with contextlib.suppress(PermissionError):
+                        log_in(guest, "alice", password)
+                    with contextlib.suppress(OSError):
+                        guest.sendall(b"\xff" * 8)
+                        assert guest.recv(1) == b""
+            deadline = time.monotonic() + 60
+            while left():
+                assert time.monotonic() < deadline, f"{left()} connections are left"
+                time.sleep(0.05)
+        finally:
+            gc.enable()
