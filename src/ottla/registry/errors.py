@@ -109,5 +109,9 @@ def invalid_subject(subject: str) -> RegistryError:
     return RegistryError(42208, f"The specified subject '{subject}' is not valid.")
 
 
+def schema_too_large() -> RegistryError:
+    return RegistryError(42209, "Register operation failed because schema is too large")
+
+
 def context_not_empty(context: str) -> RegistryError:
     return RegistryError(42211, f"The specified context '{context}' is not empty.")

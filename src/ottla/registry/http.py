@@ -33,6 +33,8 @@ MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _LEADER_WAIT_S = 30.0
 _LOOK_AGAIN_S = 0.2
 _VERSION_MAX = (1 << 31) - 1
+_BODY: Final = "ottla.body"
+_BODY_BYTES_MAX = 16 * 1024 * 1024
 
 T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
@@ -109,6 +111,7 @@ class _Api:
             exception_handlers={
                 RegistryError: _refused,
                 HTTPException: _refused,
+                RecursionError: _too_deep,
                 **dict.fromkeys(TROUBLE, _in_trouble),
             },
         )
@@ -340,7 +343,7 @@ class _Api:
         target = request.scope["raw_path"].decode()
         if request.url.query:
             target += f"?{request.url.query}"
-        body = await request.body()
+        body = request.scope.get(_BODY, b"")
         asked = forward(url, request.method, target, request.headers, body)
         try:
             answer = await self._service.while_it_leads(url, asked)
@@ -368,11 +371,24 @@ def _shown_registered(version: Version) -> dict[str, Any]:
 
 async def _body(request: Request) -> dict[str, Any]:
     try:
-        body = json.loads(await request.body())
+        body = json.loads(await _bounded_body(request))
     except ValueError as error:
         raise RegistryError(400, f"The request is not JSON: {error}") from None
     if not isinstance(body, dict):
         raise RegistryError(400, "The request is not a JSON object")
+    return body
+
+
+async def _bounded_body(request: Request) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        parts.append(part)
+        size += len(part)
+        if size > _BODY_BYTES_MAX:
+            raise errors.schema_too_large()
+    # It can be read once, and may have to be forwarded.
+    body = request.scope[_BODY] = b"".join(parts)
     return body
 
 
@@ -477,6 +493,10 @@ async def _refused(_: Request, error: Exception) -> Response:
         return _json(_error(error.code, error.message), error.status)
     assert isinstance(error, HTTPException)
     return _json(_error(error.status_code, f"HTTP {error.status_code} {error.detail}"), error.status_code)
+
+
+async def _too_deep(_: Request, error: Exception) -> Response:
+    return _json(_error(42201, "Invalid schema: it is nested too deeply"), 422)
 
 
 async def _in_trouble(_: Request, error: Exception) -> Response:

@@ -12,13 +12,14 @@ from ottla.client.cluster import ClusterClient
 from ottla.client.errors import ClusterUnreachable
 from ottla.client.peer import PeerLost
 from ottla.records.records import Record
+from ottla.registry import errors
 from ottla.registry.election import Election, Identity
 from ottla.registry.errors import NotLeader, RegistryError
 from ottla.registry.forwarding import ForwardingFailed
 from ottla.registry.records import decode
 from ottla.registry.rules import Outcome, Rules
 from ottla.registry.store import Store
-from ottla.registry.topic import TopicReader, TopicWriter, ensure_topic
+from ottla.registry.topic import TooLarge, TopicReader, TopicWriter, ensure_topic
 from ottla.runtime.clock import Clock
 from ottla.runtime.net import Network
 from ottla.wire.errors import KafkaError
@@ -167,6 +168,8 @@ class RegistryService:
                 async with asyncio.timeout(_WRITE_TIMEOUT_S):
                     written = await writer.write(outcome.changes)
                     return outcome.answer, await self._reader.wait_for_batch_of(written)
+            except TooLarge:
+                raise errors.schema_too_large() from None
             except BaseException as error:
                 # Whether it is in the topic is known to who reads it next, after shutting this writer out.
                 self._doubt(error)

@@ -156,6 +156,10 @@ def _committed(fetched: Fetched) -> Iterator[tuple[int, int, int, ProducerIdenti
         yield at, end if counts else at, header.last_offset + 1, writer
 
 
+class TooLarge(Exception):
+    """The topic does not take a record of this size; nothing was written."""
+
+
 class TopicWriter:
     """What the leader writes with. Each leader makes its own: `take_over`, then `write` one by one."""
 
@@ -184,7 +188,14 @@ class TopicWriter:
         producer = PartitionProducer(
             self._cluster, self._topic, _PARTITION, transactional_id=transactional_id
         )
-        await producer.send(batch)
-        await producer.flush()
+        try:
+            await producer.send(batch)
+            await producer.flush()
+        except KafkaError as error:
+            if error.code == ErrorCode.message_too_large:
+                # Nothing is in doubt. Open, the transaction would hold back readers until it times out.
+                await self._transactions.abort()
+                raise TooLarge from error
+            raise
         await self._transactions.commit("", {})
         return writer

@@ -8,7 +8,7 @@ from registry_process import LOGIN, RegistryProcess
 from ottla.testing.in_process import InProcessBroker
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cluster() -> Iterator[InProcessBroker]:
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL://127.0.0.1:0",
@@ -22,7 +22,7 @@ def cluster() -> Iterator[InProcessBroker]:
         yield broker
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def registry(cluster: InProcessBroker) -> Iterator[RegistryProcess]:
     with RegistryProcess(cluster.bootstrap_servers) as running:
         yield running

@@ -26,7 +26,7 @@ def code(answer: tuple[int, Any]) -> tuple[int, int]:
 
 
 def test_versions_of_a_subject_come_and_go(registry: RegistryProcess) -> None:
-    versions = "/subjects/orders-value/versions"
+    versions = "/subjects/walked/versions"
     status, first = registry.call("POST", versions, avro("id"))
     assert status == 200
     assert registry.call("POST", versions, avro("id")) == (200, first)
@@ -34,7 +34,7 @@ def test_versions_of_a_subject_come_and_go(registry: RegistryProcess) -> None:
     _, second = registry.call("POST", versions, avro("id", "NOTE"))
     assert (first["version"], second["version"]) == (1, 2)
     assert registry.call("GET", versions) == (200, [1, 2])
-    assert "orders-value" in registry.call("GET", "/subjects")[1]
+    assert "walked" in registry.call("GET", "/subjects")[1]
 
     _, latest = registry.call("GET", f"{versions}/latest")
     assert latest["id"] == second["id"]
@@ -43,10 +43,10 @@ def test_versions_of_a_subject_come_and_go(registry: RegistryProcess) -> None:
     assert json.loads(by_id["schema"]) == json.loads(avro("id")["schema"])
     assert registry.call("GET", f"/schemas/ids/{first['id']}/versions") == (
         200,
-        [{"subject": "orders-value", "version": 1}],
+        [{"subject": "walked", "version": 1}],
     )
     assert registry.call("GET", f"/schemas/guids/{by_id['guid']}")[1] == by_id
-    found = registry.call("POST", "/subjects/orders-value", avro("id"))
+    found = registry.call("POST", "/subjects/walked", avro("id"))
     assert (found[0], found[1]["version"]) == (200, 1)
 
     assert code(registry.call("DELETE", f"{versions}/1?permanent=true")) == (404, 40407)
@@ -58,10 +58,10 @@ def test_versions_of_a_subject_come_and_go(registry: RegistryProcess) -> None:
     assert registry.call("DELETE", f"{versions}/1?permanent=true") == (200, 1)
     assert code(registry.call("GET", f"/schemas/ids/{first['id']}")) == (404, 40403)
 
-    assert code(registry.call("DELETE", "/subjects/orders-value?permanent=true")) == (404, 40405)
-    assert registry.call("DELETE", "/subjects/orders-value") == (200, [2])
-    assert code(registry.call("DELETE", "/subjects/orders-value")) == (404, 40404)
-    assert registry.call("DELETE", "/subjects/orders-value?permanent=true") == (200, [2])
+    assert code(registry.call("DELETE", "/subjects/walked?permanent=true")) == (404, 40405)
+    assert registry.call("DELETE", "/subjects/walked") == (200, [2])
+    assert code(registry.call("DELETE", "/subjects/walked")) == (404, 40404)
+    assert registry.call("DELETE", "/subjects/walked?permanent=true") == (200, [2])
     assert code(registry.call("GET", versions)) == (404, 40401)
 
 
@@ -107,6 +107,19 @@ def test_refusals_have_confluents_codes(
 ) -> None:
     assert registry.call("POST", "/subjects/errors/versions", avro("id"))[0] == 200
     assert code(registry.call(method, path, body)) == expected
+
+
+def test_what_is_too_large_or_too_deep_is_refused_and_harms_nobody(registry: RegistryProcess) -> None:
+    documented = {"schemaType": "JSON", "schema": json.dumps({"description": "x" * 2_000_000})}
+    assert code(registry.call("POST", "/subjects/large/versions", documented)) == (422, 42209)
+    larger = {"schemaType": "JSON", "schema": "x" * 17_000_000}
+    assert code(registry.call("POST", "/subjects/large/versions", larger)) == (422, 42209)
+    for kind in ("AVRO", "JSON"):
+        deep = {"schemaType": kind, "schema": '{"items":' * 100_000 + "{}" + "}" * 100_000}
+        assert code(registry.call("POST", "/subjects/large/versions", deep)) == (422, 42201)
+    # By the same leader as before: nothing was in doubt.
+    assert registry.call("POST", "/subjects/large/versions", avro("a", name="Small"))[0] == 200
+    assert "stops writing" not in registry.log
 
 
 def test_settings_of_a_subject_go_before_those_of_all(registry: RegistryProcess) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from ottla.runtime.regex import RegexError, compile_regex
+
 if TYPE_CHECKING:
     from ottla.registry.formats.json_schema import Node
 
@@ -266,7 +268,7 @@ class _Objects(_Contents):
     def _rest_for(self, node: Node, name: str) -> Node | None:
         patterns = node.inners_of("patternProperties")
         for pattern, found in patterns.items():
-            if re.search(pattern, name):
+            if _occurs(pattern, name):
                 return found
         rest = self._rest(node)
         if rest is None and patterns:
@@ -288,6 +290,15 @@ class _Objects(_Contents):
                 yield from self._compare(old_schemas[name], node, at)
             else:
                 yield _told("DEPENDENCY_SCHEMA_ADDED", at, "a schema has to fit where it is")
+
+
+def _occurs(pattern: str, name: str) -> bool:
+    """Anywhere in the name. What RE2 lacks, such as looking ahead, is taken not to: a pattern that backtracks
+    would hold up everybody."""
+    try:
+        return compile_regex(f"(?s:.*)(?:{pattern})(?s:.*)").matches(name)
+    except RegexError:
+        return False
 
 
 def _required_with(node: Node) -> dict[str, frozenset[str]]:
