@@ -41,7 +41,7 @@ from ottla.streams.processor import (
 from ottla.streams.records import Record, Window, Windowed
 from ottla.streams.registry_serdes import SchemaRegistry
 from ottla.streams.serdes import Serde, Serdes
-from ottla.streams.tasks.failures import OnError
+from ottla.streams.tasks.failures import ErrorHandlers, ErrorKind, FailedRecord, OnError
 from ottla.streams.windows import (
     JoinWindows,
     SessionWindows,
@@ -55,6 +55,9 @@ __all__ = [
     "BufferConfig",
     "Consumed",
     "EmitStrategy",
+    "ErrorHandlers",
+    "ErrorKind",
+    "FailedRecord",
     "GlobalKTable",
     "Grouped",
     "JoinWindows",

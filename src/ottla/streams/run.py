@@ -33,7 +33,7 @@ from ottla.streams.plan.partitions import task_count
 from ottla.streams.plan.plan import Plan, subtopologies
 from ottla.streams.plan.topology import Topology
 from ottla.streams.queries.tables import open_table, table_names
-from ottla.streams.tasks.failures import ErrorPolicy, OnError
+from ottla.streams.tasks.failures import ErrorHandlers, ErrorPolicy, OnError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +59,7 @@ class StreamsConfig:
     state_dir: str = ""
     master: str | None = None
     offset_reset: str = "earliest"
-    on_error: OnError | str = OnError.FAIL
+    on_error: OnError | str | ErrorHandlers = OnError.FAIL
     dead_letter_topic: str | None = None
     trigger: Mapping[str, Any] | None = None
     properties: Mapping[str, str] = field(default_factory=dict)

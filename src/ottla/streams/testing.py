@@ -22,7 +22,7 @@ from ottla.streams.records import Headers, InputRecord, OutputRecord, Record
 from ottla.streams.serdes import Serde, Serdes
 from ottla.streams.state.backend import Backend, MemoryBackend
 from ottla.streams.state.spec import Store, open_store
-from ottla.streams.tasks.failures import ErrorPolicy, OnError
+from ottla.streams.tasks.failures import ErrorHandlers, ErrorPolicy, OnError
 from ottla.streams.tasks.task import Task
 from ottla.streams.windows import Duration, milliseconds
 
@@ -40,7 +40,7 @@ class TopologyTestDriver:
         *,
         application_id: str = "test",
         wall_clock_time_ms: int = 0,
-        on_error: OnError | str = OnError.FAIL,
+        on_error: OnError | str | ErrorHandlers = OnError.FAIL,
         dead_letter_topic: str | None = None,
         state: State | None = None,
     ) -> None:

@@ -6,7 +6,17 @@ import logging
 
 import pytest
 
-from ottla.streams import Consumed, Produced, RecordError, StreamsBuilder, TopologyError
+from ottla.streams import (
+    Consumed,
+    ErrorHandlers,
+    ErrorKind,
+    FailedRecord,
+    Produced,
+    RecordError,
+    StreamsBuilder,
+    StreamsError,
+    TopologyError,
+)
 from ottla.streams.testing import TopologyTestDriver
 
 
@@ -101,6 +111,44 @@ def test_a_record_without_a_time_is_refused_unless_an_extractor_gives_one() -> N
     with TopologyTestDriver(builder.build()) as driver:
         driver.create_input_topic("in").pipe_input("k", "42", -1)
         assert driver.create_output_topic("out").read_record().timestamp_ms == 42
+
+
+def test_each_kind_of_error_has_its_handler_and_a_handler_sees_the_record() -> None:
+    seen: list[FailedRecord] = []
+
+    def decide(failed: FailedRecord) -> str:
+        seen.append(failed)
+        return "dead-letter" if failed.key == "b" else "skip"
+
+    builder = inverses()
+    builder.stream("words").map_values(len, named="length").to("out")
+    handlers = ErrorHandlers(deserialize="skip", process=decide, produce=decide)
+    with TopologyTestDriver(builder.build(), on_error=handlers, dead_letter_topic="dead") as driver:
+        topic = driver.create_input_topic("in", str, int)
+        topic.pipe_bytes(b"k", b"junk")
+        topic.pipe_records([("a", 0), ("b", 0), ("c", 2)])
+        driver.create_input_topic("words").pipe_input("w", "four")
+        assert driver.create_output_topic("out", str, int).read_values() == [-100, -100, 50, 100]
+        assert driver.create_output_topic("dead", str, int).read_key_values() == [("b", 0)]
+    assert [(each.kind, each.node, each.key, each.record.offset) for each in seen] == [
+        (ErrorKind.PROCESS, "invert", "a", 1),
+        (ErrorKind.PROCESS, "invert", "b", 2),
+        (ErrorKind.PRODUCE, "KSTREAM-SINK-0000000006", "w", 0),
+    ]
+    assert isinstance(seen[0].error, ZeroDivisionError)
+
+
+def test_a_handler_that_asks_for_what_is_not_there_fails_loudly() -> None:
+    for chosen, text in (
+        ("dead-letter", "no dead_letter_topic is given"),
+        ("ignore", "choose one of 'fail'"),
+    ):
+        handlers = ErrorHandlers(process=lambda failed, chosen=chosen: chosen)  # type: ignore[misc]
+        with (
+            TopologyTestDriver(inverses().build(), on_error=handlers) as driver,
+            pytest.raises(StreamsError, match=text),
+        ):
+            driver.create_input_topic("in", str, int).pipe_input("a", 0)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from ottla.streams.processor import Processor
 from ottla.streams.records import InputRecord, Origin, OutputRecord, Record
 from ottla.streams.state.backend import Backend, Log, log_nothing
 from ottla.streams.state.spec import Store, open_store
-from ottla.streams.tasks.failures import ErrorPolicy
+from ottla.streams.tasks.failures import ErrorKind, ErrorPolicy, FailedRecord
 from ottla.streams.tasks.processor_context import TaskProcessorContext
 from ottla.streams.tasks.timers import Timers
 
@@ -132,7 +132,7 @@ class Task:
                     f"its timestamp is {timestamp_ms}; use a timestamp extractor that gives one"
                 )
         except Exception as error:
-            self.failed(source.name, record.key if key is None else key, error)
+            self.failed(source.name, record.key if key is None else key, error, ErrorKind.DESERIALIZE)
             return
         if timestamp_ms > self._last_time_ms:
             self._last_time_ms = self.memory.advance(STREAM_TIME, timestamp_ms)
@@ -157,10 +157,10 @@ class Task:
         for processor in self._processors:
             processor.close()
 
-    def failed(self, node: str, key: Any, error: Exception) -> None:
+    def failed(self, node: str, key: Any, error: Exception, kind: ErrorKind = ErrorKind.PROCESS) -> None:
         if isinstance(error, RecordError):
             raise error
-        self.errors.handle(error, node=node, key=key, record=self.record, emit=self.emit)
+        self.errors.handle(FailedRecord(kind, node, key, self.record, error), self.emit)
 
     def send(self, node: str, record: Record, child: str | None = None) -> None:
         """Pass a record on from a node: to all children, or to one."""
@@ -251,7 +251,7 @@ class Task:
                     partition = sink.partitioner(topic, record.key, record.value, count)
                 key, value = sink.key.serialize(record.key), sink.value.serialize(record.value)
             except Exception as error:
-                self.failed(sink.name, record.key, error)
+                self.failed(sink.name, record.key, error, ErrorKind.PRODUCE)
                 return
             self.emit(OutputRecord(topic, key, value, record.timestamp_ms, record.headers, partition))
 
