@@ -177,6 +177,8 @@ class StreamsApplication:
     def process_all_available(self) -> None:
         """Until everything that is in the topics now has been worked on. Raises what made a query fail."""
         catch_up = self.catch_up()
+        if any(each.is_paused for each in self._supervised):
+            raise StreamsError(f"{self.config.application_id} is paused: resume it first")
         while catch_up.lag() > 0 or not self.is_idle():
             self.raise_failure()
             time.sleep(STATUS_INTERVAL_S)
@@ -192,6 +194,18 @@ class StreamsApplication:
             if deadline is not None and time.monotonic() >= deadline:
                 return False
             time.sleep(STATUS_INTERVAL_S)
+
+    def pause(self) -> None:
+        """Stop working on records until ``resume``; state and progress stay."""
+        self._prepared()
+        for each in self._supervised:
+            each.pause()
+
+    def resume(self) -> None:
+        """Go on where ``pause`` has stopped."""
+        self._prepared()
+        for each in self._supervised:
+            each.resume()
 
     def failure(self) -> tuple[str, Exception] | None:
         """The query that has failed for good, and why."""

@@ -19,6 +19,9 @@ class FakeQuery:
         self.isActive = failure is None
         self.failure = failure
 
+    def stop(self) -> None:
+        self.isActive = False
+
     def exception(self) -> Exception | None:
         return None if self.failure is None else RuntimeError(self.failure)
 
@@ -76,6 +79,19 @@ def test_restarts_wait_longer_and_longer(
         8,
     ]
     assert "app:lines failed and is started again in 1 s (1 of 9): " in caplog.text
+
+
+def test_a_paused_query_is_neither_over_nor_started_again_until_it_is_resumed() -> None:
+    start, started = starting(None, None)
+    query = Supervised("app:lines", start, restarts_max=10)
+    query.pause()
+    query.look()
+    assert not query.query.isActive
+    assert not query.is_over
+    query.resume()
+    query.resume()
+    assert query.query.isActive
+    assert len(started) == 2
 
 
 @pytest.mark.parametrize(

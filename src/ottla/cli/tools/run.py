@@ -280,7 +280,7 @@ TOOL = Tool(
         Option("once", "work on what is there and all that follows from it, then end"),
         Option(
             "upgrade",
-            "what happens to state that a changed program cannot keep: keep refuses to start, discard\n"
+            "what happens to state that a changed program cannot keep: keep refuses to start, discard "
             "begins without it; plan only prints what would be kept, rebuilt from changelogs, or dropped",
             "HOW",
             default="keep",
@@ -289,7 +289,7 @@ TOOL = Tool(
         Option(
             "fail-on-data-loss",
             "whether to stop where records are gone that were not read yet, or to go on with what is left",
-            "true|false",
+            "BOOLEAN",
             default="true",
             choices=("true", "false"),
         ),

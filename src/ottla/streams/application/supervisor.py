@@ -38,15 +38,37 @@ class Supervised:
         self._restarts = 0
         self._due_s: float | None = None
         self._started_s = time.monotonic()
+        # Whoever pauses and whoever looks after queries are different threads.
+        self._lock = threading.Lock()
+        self.is_paused = False
         self.query = start()
 
     @property
     def is_over(self) -> bool:
         """Whether it has ended for good."""
-        return not self.query.isActive and self._due_s is None and self._passing_failure() is None
+        if self.is_paused or self.query.isActive:
+            return False
+        return self._due_s is None and self._passing_failure() is None
+
+    def pause(self) -> None:
+        """Stop it until it is resumed. A micro-batch under way is done again then."""
+        with self._lock:
+            self.is_paused = True
+            self.query.stop()
+
+    def resume(self) -> None:
+        with self._lock:
+            if self.is_paused:
+                self.is_paused, self._due_s, self._started_s = False, None, time.monotonic()
+                self.query = self._start()
 
     def look(self) -> None:
         """Start it again if it has failed and its time has come."""
+        with self._lock:
+            if not self.is_paused:
+                self._look()
+
+    def _look(self) -> None:
         now_s = time.monotonic()
         if self._due_s is not None:
             if now_s >= self._due_s:
