@@ -28,6 +28,7 @@ from ottla.streams.dsl.parameters import (
     Suppressed,
     TableJoined,
 )
+from ottla.streams.dsl.topology_builder import TopologyBuilder
 from ottla.streams.errors import RecordError, SerdeError, StoreError, StreamsError, TopologyError
 from ottla.streams.expressions import expr
 from ottla.streams.plan.topology import Topology
@@ -88,6 +89,7 @@ __all__ = [
     "TableJoined",
     "TimeWindows",
     "Topology",
+    "TopologyBuilder",
     "TopologyError",
     "UnlimitedWindows",
     "ValueTransformer",
