@@ -71,16 +71,16 @@ class Browser:
             raise PageFailed(answer["exceptionDetails"].get("exception", {}).get("description", script))
         return answer["result"].get("value")
 
-    def wait_for(self, script: str) -> Any:
+    def wait_for(self, script: str) -> None:
         """Until the expression is true; pages that are left meanwhile are no reason to give up."""
         until = time.monotonic() + DEADLINE_S
         while time.monotonic() < until:
             try:
-                found = self.run(script)
+                found = self.run(f"!!({script})")
             except (PageFailed, LostContext):
                 found = None
             if found:
-                return found
+                return
             select.select([], [], [], 0.02)
         raise PageFailed(f"never true: {script}\npage: {self.text()[:2000]}\ncomplaints: {self.complaints}")
 
@@ -88,11 +88,15 @@ class Browser:
         return str(self.run("document.body.innerText"))
 
     def click(self, selector: str) -> None:
-        self.wait_for(f"!!document.querySelector({json.dumps(selector)})")
+        self.wait_for(
+            f"'ready' in document.documentElement.dataset && document.querySelector({json.dumps(selector)})"
+        )
         self.run(f"document.querySelector({json.dumps(selector)}).click()")
 
     def fill(self, selector: str, text: str) -> None:
-        self.wait_for(f"!!document.querySelector({json.dumps(selector)})")
+        self.wait_for(
+            f"'ready' in document.documentElement.dataset && document.querySelector({json.dumps(selector)})"
+        )
         self.run(
             f"(() => {{ const field = document.querySelector({json.dumps(selector)});"
             f" field.value = {json.dumps(text)}; field.dispatchEvent(new Event('input', {{bubbles: true}}));"

@@ -199,6 +199,7 @@ def _remove(
         hidden,
         button(text, type="submit", class_="plain danger"),
         output(class_="answer", aria_live="polite"),
+        method="dialog",
         data_method=method,
         data_action=api_path(cluster, *place),
         data_then="reload",

@@ -186,11 +186,15 @@ def api_form(
     danger: bool = False,
     then: str = "reload",
 ) -> Html:
-    """Sends its fields as JSON; `then` is `reload`, `show` for the answer, or `go` to where it says."""
+    """Sends its fields as JSON; `then` is `reload`, `show` for the answer, or `go` to where it says.
+
+    By itself, before its script is there, a form of this method sends nothing anywhere.
+    """
     return form(
         [_field(each) for each in inputs],
         div(button(submit, type="submit", class_="danger" if danger else None), class_="buttons"),
         output(class_="answer", aria_live="polite"),
+        method="dialog",
         data_method=method,
         data_action=action,
         data_then=then,

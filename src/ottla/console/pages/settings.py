@@ -85,6 +85,7 @@ def _change(cluster: Cluster, each: dict[str, Any], resource: tuple[str, str]) -
         ),
         div(button("Change", type="submit"), take_back, class_="buttons"),
         output(class_="answer", aria_live="polite"),
+        method="dialog",
         data_method="PATCH",
         data_action=api_path(cluster, *resource, "settings"),
         data_then="reload",

@@ -6,6 +6,8 @@ import * as theme from "./theme.js";
 
 for (const part of [theme, forms, live, keys, records]) part.start();
 
+document.documentElement.dataset.ready = "";
+
 // Boxes that narrow a list down do so at once.
 document.addEventListener("change", (event) => {
   if (event.target.matches("[data-submits]")) event.target.form.requestSubmit();

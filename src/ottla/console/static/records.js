@@ -99,6 +99,7 @@ async function load(list) {
   tell("reading …");
   const answer = await fetch(`${list.dataset.source}?${list.dataset.find}`);
   const page = await answer.json();
+  if (stream) return;
   if (!answer.ok) return tell(page.error, true);
   list.replaceChildren(...(page.records.length ? [head(), ...page.records.map((each) => row(each))] : []));
   const unfinished = (page.older || page.next) && page.lookedAt > page.records.length ? "; there is more to look at" : "";

@@ -1,0 +1,278 @@
+"""The console in a real browser: every page, what one does on them, and names that try to be markup."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+from chromium import Browser, browser, executable
+from confluent_kafka import Consumer, Producer
+from console_site import ORDERS, Site, commit
+
+from ottla.testing import InProcessBroker
+
+pytestmark = pytest.mark.skipif(executable() is None, reason="needs Chromium: apt-get install chromium")
+
+EVIL = """"'><img src=x onerror="window.hacked=1"><script>window.hacked=1</script>"""
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    with browser() as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(window: Browser) -> Iterator[Browser]:
+    """Whatever a test does, no script fails and no policy is broken."""
+    window.complaints.clear()
+    yield window
+    assert window.complaints == []
+
+
+def rows(page: Browser) -> int:
+    return int(page.run("document.querySelectorAll('#records .record').length"))
+
+
+def test_keys_theme_and_links_lead_through_the_pages(page: Browser, site: Site) -> None:
+    page.open(f"{site.address}/")
+    page.wait_for("location.pathname === '/c/local' && document.body.innerText.includes('Metadata quorum')")
+    for key, path in (("t", "topics"), ("g", "groups"), ("x", "transactions"), ("a", "acls"), ("u", "users")):
+        page.press("g")
+        page.press(key)
+        page.wait_for(f"location.pathname === '/c/local/{path}' && document.readyState === 'complete'")
+        page.wait_for(f"document.querySelector('.sections [aria-current]').href.endsWith('/{path}')")
+    page.press("?")
+    page.wait_for("document.querySelector('#keys').open")
+    page.click("#keys [data-closes]")
+    page.prefer("light")
+    page.click("[data-theme-button]")
+    page.wait_for("getComputedStyle(document.documentElement).colorScheme === 'dark'")
+    page.open(f"{site.address}/c/local/quotas")
+    assert page.run("document.documentElement.dataset.theme") == "dark"
+    page.click("[data-theme-button]")
+
+
+def test_topics_are_created_searched_changed_and_deleted(page: Browser, site: Site) -> None:
+    page.open(f"{site.address}/c/local/topics")
+    page.click("[data-opens=create]")
+    page.fill("#create [name=name]", "bad name")
+    page.click("#create [type=submit]")
+    page.wait_for("document.querySelector('#create .answer.bad')?.textContent.includes('bad name')")
+    page.complaints.clear()  # the browser notes each refusal
+    page.fill("#create [name=name]", "made.here")
+    page.fill("#create [name=partitions]", "2")
+    page.fill("#create [name=settings]", "retention.ms=1000\ncleanup.policy=delete")
+    page.click("#create [type=submit]")
+    page.wait_for("location.pathname === '/c/local/topics/made.here' && document.readyState === 'complete'")
+
+    page.click("[data-opens=grow]")
+    page.fill("#grow [name=count]", "5")
+    page.click("#grow [type=submit]")
+    page.wait_for("document.querySelectorAll('.replicas td.leads').length === 5")
+
+    page.open(f"{site.address}/c/local/topics/made.here?part=settings")
+    page.fill("[data-filters]", "retention.ms")
+    assert page.run("[...document.querySelectorAll('.setting')].filter((each) => !each.hidden).length") == 3
+    page.fill("[name='set.retention.ms']", "7777")
+    page.click(".setting[data-text='retention.ms'] [type=submit]")
+    page.wait_for("document.querySelector('.setting[data-text=\"retention.ms\"]').innerText.includes('7777')")
+
+    page.open(f"{site.address}/c/local/topics")
+    page.fill("[data-search]", "made.h")
+    page.wait_for("location.search.includes('made.h') && document.querySelectorAll('tbody tr').length === 1")
+    page.press("j")
+    page.open(f"{site.address}/c/local/topics/made.here")
+    page.click("[data-opens=delete]")
+    page.fill("#delete [name=confirm]", "made")
+    page.click("#delete [type=submit]")
+    page.wait_for("document.querySelector('#delete .answer.bad')?.textContent.includes('made.here')")
+    page.complaints.clear()
+    page.fill("#delete [name=confirm]", "made.here")
+    page.click("#delete [type=submit]")
+    page.wait_for("location.pathname === '/c/local/topics'")
+    assert site.get("topics", q="made")["total"] == 0
+
+
+def test_records_are_shown_opened_searched_and_written(page: Browser, site: Site) -> None:
+    page.open(f"{site.address}/c/local/topics/orders/records?limit=20")
+    page.wait_for("document.querySelectorAll('#records .record').length === 20")
+    page.click("#records .record summary")
+    page.wait_for("document.querySelector('.record[open] pre')")
+    assert "source" in page.run("document.querySelector('.record[open]').innerText")
+    page.click("#more a")
+    page.wait_for(
+        "location.search.includes('cursor') && document.querySelectorAll('#records .record').length === 20"
+    )
+
+    page.open(f"{site.address}/c/local/topics/orders/records?key=customer-3&start=oldest&limit=1000")
+    page.wait_for(f"document.querySelectorAll('#records .record').length === {len(range(3, ORDERS, 7))}")
+    page.fill("form.find [name=key]", "")
+    page.fill("form.find [name=path]", "$.order = 42")
+    page.click("[data-stream=search]")
+    page.wait_for("document.querySelector('#progress').textContent.includes('1 found in')")
+    assert rows(page) == 1
+
+    page.open(f"{site.address}/c/local/topics/payments/records")
+    page.click("[data-opens=produce]")
+    page.fill("#produce [name=key]", "k")
+    page.fill("#produce [name=value]", '{"large": 12345678901234567890}')
+    page.fill("#produce [name=headers]", "a=b")
+    page.click("#produce [type=submit]")
+    page.wait_for("document.querySelector('#produce .answer.good')?.textContent.includes('offset')")
+    page.click("#produce [data-closes]")
+    page.wait_for("document.querySelector('#records .record')")
+    page.click("#records .record summary")
+    # A number that no JavaScript can hold is shown as it was written.
+    page.wait_for("document.querySelector('.record[open]').innerText.includes('12345678901234567890')")
+
+
+def test_live_records_come_without_end_and_without_growing(
+    page: Browser, site: Site, broker: InProcessBroker
+) -> None:
+    site.change("POST", "topics", name="stream", partitions=1)
+    page.open(f"{site.address}/c/local/topics/stream/records")
+    page.click("[data-stream=tail]")
+    page.wait_for("document.querySelector('#progress').textContent.includes('live')")
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 5})
+    until = time.monotonic() + 60
+    sent = 0
+    # Far more than anybody can read: the page has the newest, and says how many it left out.
+    while not page.run("document.querySelector('#progress').textContent.includes('too many')"):
+        assert time.monotonic() < until
+        for _ in range(5000):
+            producer.produce("stream", f"value {sent}")
+            sent += 1
+        assert producer.flush(60) == 0
+    producer.produce("stream", "the last one")
+    assert producer.flush(60) == 0
+    page.wait_for("document.querySelector('#records').innerText.includes('the last one')")
+    assert rows(page) <= 500
+    page.click("[data-stop]")
+    page.wait_for("document.querySelector('#progress').textContent.includes('stopped')")
+
+
+def test_a_group_is_reset_after_a_look_at_what_would_change(
+    page: Browser, site: Site, broker: InProcessBroker
+) -> None:
+    commit(broker.bootstrap_servers, "shipping", "orders", 3)
+    page.open(f"{site.address}/c/local/groups?q=shipping")
+    page.click("tbody a")
+    page.wait_for("location.pathname === '/c/local/groups/shipping' && document.readyState === 'complete'")
+    page.click("[data-opens=reset]")
+    page.fill("#reset [name=to]", "earliest")
+    page.click("#reset [type=submit]")
+    page.wait_for("document.querySelector('#reset .answer.good')?.textContent.includes('orders-0: 1 → 0')")
+    assert site.get("groups", "shipping")["partitions"][0]["offset"] == 1
+    page.run("document.querySelector('#reset [name=preview]').checked = false")
+    page.click("#reset [type=submit]")
+    page.wait_for("document.querySelector('#reset .answer.good')?.textContent.includes('Done')")
+    assert site.get("groups", "shipping")["partitions"][0]["offset"] == 0
+
+
+def test_rules_users_and_quotas_are_added_and_removed(page: Browser, site: Site) -> None:
+    for path, fields, text in (
+        ("acls", {"principal": "User:mallory", "name": "orders"}, "User:mallory"),
+        ("users", {"user": "trudy", "password": "secret"}, "trudy"),
+        ("quotas", {"value": "1000", "client_id": "app"}, "producer_byte_rate"),
+    ):
+        page.open(f"{site.address}/c/local/{path}")
+        page.click("[data-opens=add]")
+        for name, value in fields.items():
+            page.fill(f"#add [name={name}]", value)
+        page.click("#add [type=submit]")
+        page.wait_for(f"document.querySelector('#results')?.innerText.includes({json.dumps(text)})")
+        page.dialogs.clear()
+        page.click("#results form.inline button")
+        page.wait_for(f"document.querySelector('#results')?.innerText.includes({json.dumps(text)}) === false")
+        assert page.dialogs == ["Remove this?"]
+
+
+def test_nothing_that_others_wrote_is_taken_for_markup(
+    page: Browser, site: Site, broker: InProcessBroker
+) -> None:
+    site.change("POST", "topics", name="hostile", partitions=1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce("hostile", EVIL, EVIL, headers={EVIL: EVIL})
+    producer.produce("hostile", json.dumps({EVIL: EVIL}), EVIL)
+    assert producer.flush(60) == 0
+    site.change(
+        "PATCH", "topics", "hostile", "settings", set={"follower.replication.throttled.replicas": "*"}
+    )
+    rule = {"principal": f"User:{EVIL}", "operation": "READ", "resource": "TOPIC", "name": EVIL}
+    site.change("POST", "acls", **rule)
+    site.change("PUT", "quotas", quota="producer_byte_rate", value=1, client_id=EVIL)
+    transactional = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": EVIL})
+    transactional.init_transactions(60)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": EVIL,
+            "client.id": EVIL,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe(["hostile"])
+    try:
+        until = time.monotonic() + 60
+        while (message := consumer.poll(0.5)) is None or message.error():
+            assert time.monotonic() < until
+        consumer.commit(asynchronous=False)
+        pages = [
+            site.page_path(*segments)
+            for segments in (
+                (),
+                ("topics",),
+                ("topics", "hostile"),
+                ("groups",),
+                ("groups", EVIL),
+                ("transactions",),
+                ("transactions", EVIL),
+                ("acls",),
+                ("quotas",),
+            )
+        ]
+        pages += [
+            f"{site.page_path('topics', 'hostile')}?part=consumers",
+            f"{site.page_path('topics', 'hostile')}?part=settings",
+            f"{site.page_path('acls')}?q=%3Cscript%3Ewindow.hacked%3D1%3C/script%3E",
+        ]
+        shown = ""
+        for path in pages:
+            page.open(site.address + path)
+            shown += page.text()
+            assert page.run("window.hacked") is None, path
+        page.open(site.address + site.page_path("topics", "hostile", "records"))
+        page.wait_for("document.querySelectorAll('#records .record').length === 2")
+        page.run("document.querySelectorAll('#records summary').forEach((each) => each.click())")
+        page.wait_for("document.querySelectorAll('.record[open] .whole').length === 2")
+        shown += page.text()
+        assert page.run("window.hacked") is None
+        # It was there to be seen, as the text that it is.
+        assert shown.count("window.hacked=1") > 10
+        # Names of what is missing come back in answers, too; the page for that is a refusal, which is noted.
+        page.open(f"{site.address}/c/local/topics/%3Cimg%20src%3Dx%20onerror%3Dwindow.hacked%3D1%3E")
+        assert "onerror" in page.text() and page.run("window.hacked") is None
+        assert len(page.complaints) == 1 and "400" in page.complaints.pop()
+    finally:
+        consumer.close()
+        site.change("DELETE", "acls", **rule)
+        site.change("PUT", "quotas", quota="producer_byte_rate", client_id=EVIL)
+
+
+def test_a_page_of_another_site_can_do_nothing(page: Browser, site: Site) -> None:
+    """Another name of the same machine is another site to a browser."""
+    page.open(f"{site.address}/c/local")  # the browser has a cookie of the console now
+    other = site.address.replace("127.0.0.1", "localhost")
+    page.open(f"{other}/c/local")
+    target = json.dumps(f"{site.address}/api/clusters/local/topics")
+    for kind in ("text/plain", "application/json"):
+        outcome = page.run(
+            f"fetch({target}, {{method: 'POST', credentials: 'include', body: '{{\"name\": \"forged\"}}',"
+            f" headers: {{'content-type': '{kind}'}}}}).then(() => 'answered', () => 'refused')"
+        )
+        assert outcome == "refused"
+    assert site.get("topics", q="forged")["total"] == 0
+    page.complaints.clear()
