@@ -169,7 +169,8 @@ class Connection(asyncio.BufferedProtocol):
             self._reader.frame_bytes_max = UNTRUSTED_BYTES_MAX
 
     def complain(self, reason: object) -> None:
-        self._limits.complain_of_request(self.session.address, self.session.host, reason)
+        # As text: who keeps what is logged would keep an error with all that it came through.
+        self._limits.complain_of_request(self.session.address, self.session.host, str(reason))
 
     def trust(self) -> None:
         """It has proved who it is: its requests may be as long as anybody's."""
