@@ -34,7 +34,7 @@ from ottla.testing import BrokerProcess
 
 MIB = 1 << 20
 RATIO_MAX = 3.0
-MEMORY_GROWTH_MAX = 256 * MIB
+MEMORY_GROWTH_MAX = 160 * MIB
 """Above what the broker had before the first attack: what its settings let requests and answers take, and
 some kilobytes for each of the connections."""
 TOPIC, BYSTANDERS_TOPIC = "long", "bystander"
