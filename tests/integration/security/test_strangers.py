@@ -92,22 +92,29 @@ def test_who_begins_a_login_anew_is_refused_and_cut_off() -> None:
         assert guesser.was_closed()
 
 
-def test_a_setting_altered_for_the_worse_keeps_no_broker_from_starting(tmp_path: Path) -> None:
-    setting = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+def test_a_setting_that_became_worse_keeps_no_broker_from_starting(files: Files, tmp_path: Path) -> None:
+    """It was fine when it was altered, or it would have been refused."""
+    renewed = tmp_path / "renewed.pem"
+    renewed.write_bytes(Path(files.server).read_bytes())
     settings = {
-        "listeners": f"PLAINTEXT://{LOCAL}:0,SASL_PLAINTEXT://{LOCAL}:0",
-        "sasl.enabled.mechanisms": "PLAIN",
-        setting: PLAIN_USERS,
+        "listeners": f"PLAINTEXT://{LOCAL}:0,SSL://{LOCAL}:0",
+        "listener.name.ssl.ssl.keystore.location": files.server,
     }
-    with InProcessBroker(settings, data_dir=str(tmp_path)) as broker:
+    data = str(tmp_path / "data")
+    with InProcessBroker(settings, data_dir=data) as broker:
         admin = AdminClient({"bootstrap.servers": f"{LOCAL}:{broker.port}"})
         resource = ConfigResource(ResourceType.BROKER, "1")
         resource.add_incremental_config(
-            ConfigEntry(setting, "nobody", incremental_operation=AlterConfigOpType.SET)
+            ConfigEntry(
+                "listener.name.ssl.ssl.keystore.location",
+                str(renewed),
+                incremental_operation=AlterConfigOpType.SET,
+            )
         )
-        admin.incremental_alter_configs([resource])[resource].result(10)
-    with InProcessBroker(settings, data_dir=str(tmp_path)) as broker:
-        assert AdminClient({"bootstrap.servers": f"{LOCAL}:{broker.port}"}).list_topics(timeout=10).brokers
+        admin.incremental_alter_configs([resource])[resource].result(60)
+    renewed.unlink()
+    with InProcessBroker(settings, data_dir=data) as broker:
+        assert AdminClient({"bootstrap.servers": f"{LOCAL}:{broker.port}"}).list_topics(timeout=60).brokers
 
 
 def test_connections_that_ended_leave_no_cycles(files: Files) -> None:
