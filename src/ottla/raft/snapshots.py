@@ -168,6 +168,9 @@ class Snapshots:
         for oldest, following in pairwise(snapshots):
             if self._log.size_bytes + sum(sizes.values()) <= self._policy.retention_bytes:
                 return
+            if following.offset > self._log.next_offset:
+                # One of the leader's that is being installed: the log is about to begin anew with it.
+                return
             # First the start of the log, then the file: a crash in between leaves a file too many.
             self._log.delete_records_before(following.offset)
             self._log.enforce_retention(self._runtime.clock.now_ms())

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from quorum_nodes import Nodes, QuorumNode
 
+from ottla.metadata.snapshot import list_snapshots, write_snapshot
 from ottla.raft.driver import RaftDriver
 from ottla.raft.messages import FetchRequest
 from ottla.raft.snapshots import Snapshots
 from ottla.raft.voters import ReplicaKey
 from ottla.sim.world import SimWorld
 from ottla.wire.errors import NotController
+
+LOG_DIR = "/data/__cluster_metadata-0"
 
 
 def run(
@@ -97,6 +101,25 @@ def test_a_former_leader_that_is_asked_while_it_starts_does_not_take_itself_for_
         await leader.restart()
         assert [type(answer) for answer in answers] == [NotController]
         assert not leader.leads and leader.led == []
+
+    run(scenario)
+
+
+def test_old_snapshots_are_left_while_one_of_the_leader_is_being_installed() -> None:
+    """Its file is there before the log begins anew with it."""
+
+    async def scenario(world: SimWorld, nodes: Nodes) -> None:
+        await nodes.create_topic()
+        await nodes.wait_converged()
+        node = nodes.all[0]
+        snapshots, disk = node.quorum._snapshots, world.host(node.host).disk
+        for offset in (1, node.quorum.next_offset + 20):
+            write_snapshot(
+                disk, LOG_DIR, replace(node.image, offset=offset), [], last_timestamp_ms=0, now_ms=0
+            )
+        snapshots._policy = snapshots._policy._replace(retention_bytes=0)
+        snapshots._remove_old()
+        assert len(list_snapshots(disk, LOG_DIR)) == 2
 
     run(scenario)
 
