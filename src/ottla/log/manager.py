@@ -13,7 +13,12 @@ from typing import TypeAlias
 from uuid import UUID
 
 from ottla.config import BrokerConfig, LogConfig
-from ottla.log.checkpoints import encode_partition_metadata, read_offsets, write_offsets
+from ottla.log.checkpoints import (
+    encode_partition_metadata,
+    read_offsets,
+    read_partition_metadata,
+    write_offsets,
+)
 from ottla.log.cleaner import HighWatermark, LogCleaner
 from ottla.log.directory import LogDir, Unopened
 from ottla.log.log import PartitionLog
@@ -140,14 +145,15 @@ class LogManager:
         finally:
             directory.coming -= 1
 
-    def dir_for(self, partition: TopicPartition) -> LogDir:
-        """The one that has its files, else the one that has the fewest logs.
+    def dir_for(self, partition: TopicPartition, place: LogDir | None = None) -> LogDir:
+        """The one that has its files, or may have some of them (`place`), else the one that has the fewest
+        logs.
 
         It counts as `coming` there, until whoever asked takes it back.
         """
         usable = [directory for directory in self._dirs if directory.failure is None]
         for directory in self._dirs:
-            if partition in directory.unopened:
+            if directory is place or partition in directory.unopened:
                 if directory.failure is not None:
                     raise StorageError(f"{directory.path} is out of use: {directory.failure}")
                 usable = [directory]
@@ -564,12 +570,11 @@ class LogManager:
             partition = partition_in_name(name)
             if partition is None or partition.topic == METADATA_PARTITION.topic:
                 continue
-            other = next((each.path for each in self._dirs if each.holds(partition)), None)
-            if other is not None:
-                raise LogInTwoDirs(
-                    f"{partition} is both in {other}/{partition} and {path}/{name}; look which one is "
-                    "current, and move the other one away"
-                )
+            other = next((each for each in self._dirs if each.holds(partition)), None)
+            if other is not None and not self._replaces(
+                partition, f"{path}/{name}", other, topic_id_of(partition)
+            ):
+                continue
             if not self._disk.is_dir(f"{path}/{name}"):
                 log.warning("%s/%s is a file, where a log would have its directory; remove it", path, name)
                 continue
@@ -609,6 +614,30 @@ class LogManager:
                 strays,
                 STRAY_DIR_SUFFIX,
             )
+
+    def _replaces(self, partition: TopicPartition, path: str, other: LogDir, topic_id: UUID | None) -> bool:
+        """Whether of two logs of one name the one found last is the right one; the other is set aside.
+
+        A topic may be deleted while a disk fails, and another be made under its name elsewhere.
+        """
+        here = read_partition_metadata(self._disk, f"{path}/{PARTITION_METADATA_FILE}")
+        there = other.logs[partition].topic_id if partition in other.logs else None
+        if here is None or there is None or here == there:
+            raise LogInTwoDirs(
+                f"{partition} is both in {other.path}/{partition} and {path}; look which one is current, and "
+                "move the other one away"
+            )
+        wrong = self.close_log(partition).dir if here == topic_id else path
+        aside = stray_dir_name(partition, self._runtime.random.getrandbits(128))
+        self._disk.rename(wrong, f"{wrong.rpartition('/')[0]}/{aside}")
+        log.warning(
+            "%s: there is also the log of another topic of this name, %s, and this one is not of the topic "
+            "that the cluster's metadata knows. It is set aside as %s and not used",
+            wrong,
+            path if here == topic_id else f"{other.path}/{partition}",
+            aside,
+        )
+        return here == topic_id
 
     def _lower_checkpoint(self, directory: LogDir) -> None:
         """Where recovery cut a log below its recovery point, a second crash must not trust the old one."""

@@ -34,12 +34,14 @@ _SAID_AGAIN_TRIES = 60
 class Creation:
     """A log that the broker should have."""
 
-    __slots__ = ("config", "partition", "topic_id", "tries")
+    __slots__ = ("config", "partition", "place", "topic_id", "tries")
 
     def __init__(self, partition: TopicPartition, topic_id: UUID, config: LogConfig) -> None:
         self.partition = partition
         self.topic_id = topic_id
         self.config = config
+        self.place: LogDir | None = None
+        """Where it was tried. What came of that may still be there, and must not be in two places."""
         self.tries = 0
 
 
@@ -161,7 +163,8 @@ class LogWork:
                 steps.append(work)
             elif self._wanted.get(work.partition) is work:
                 try:
-                    steps.append((work, self._logs.dir_for(work.partition)))
+                    work.place = self._logs.dir_for(work.partition, work.place)
+                    steps.append((work, work.place))
                 except StorageError as error:
                     self._creation_failed(work, error.message)
         # Not left behind when cancelled: files that were made must not be made again beside them.

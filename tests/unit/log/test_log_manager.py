@@ -8,6 +8,7 @@ import pytest
 from log_kit import NOW_MS, LogKit, batch, fill, read_all
 
 from ottla.config import BrokerConfig, LogConfig
+from ottla.log.checkpoints import encode_partition_metadata
 from ottla.log.log import PartitionLog
 from ottla.log.manager import LogInTwoDirs, LogManager
 from ottla.log.types import TopicPartition
@@ -34,11 +35,13 @@ class Broker:
         self.dirs = dirs or DIRS
         self.properties = {"node.id": "1", **properties}
 
-    def start(self, config_of: Callable[[str], LogConfig] = default_config) -> LogManager:
+    def start(
+        self, config_of: Callable[[str], LogConfig] = default_config, topic_id: UUID | None = None
+    ) -> LogManager:
         config = BrokerConfig.from_properties(self.properties)
         manager = LogManager(self.kit.runtime, config, self.dirs)
         manager.lock()
-        manager.open(config_of)
+        manager.open(config_of, lambda partition: topic_id)
         return manager
 
     def stop(self, manager: LogManager, broker_epoch: int = -1) -> None:
@@ -120,6 +123,29 @@ def test_one_partition_in_two_directories_is_an_error() -> None:
     broker.disk.make_dirs("/disk2/orders-0")
     with pytest.raises(LogInTwoDirs, match="orders-0 is both in /disk1/orders-0 and /disk2/orders-0"):
         broker.start()
+
+
+@pytest.mark.parametrize("kept", DIRS)
+def test_of_two_logs_of_a_name_the_one_of_a_deleted_topic_is_set_aside(kept: str) -> None:
+    """It was deleted while its disk failed, and another was made under its name elsewhere."""
+    broker = Broker()
+    manager = broker.start()
+    fill(create(manager, "orders"), 10)
+    broker.stop(manager)
+    broker.disk.rename("/disk1/orders-0", "/disk2/orders-0")
+    again = broker.start()
+    other_id = UUID(int=78)
+    broker.disk.make_dirs("/disk1/orders-0")
+    broker.disk.replace_file("/disk1/orders-0/partition.metadata", encode_partition_metadata(other_id))
+    broker.stop(again)
+    settled = broker.start(topic_id=other_id if kept == "/disk1" else TOPIC_ID)
+    found = settled.get(ORDERS)
+    assert found is not None and found.dir == f"{kept}/orders-0"
+    assert found.next_offset == (0 if kept == "/disk1" else 10)
+    aside = [name for path in DIRS for name in broker.disk.list_dir(path) if name.endswith("-stray")]
+    assert len(aside) == 1
+    broker.stop(settled)
+    broker.start(topic_id=found.topic_id)
 
 
 def test_what_is_no_partition_is_left_alone() -> None:

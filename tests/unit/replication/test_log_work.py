@@ -188,6 +188,32 @@ def test_nothing_known_of_a_deleted_topic_is_taken_for_one_of_its_name() -> None
     asyncio.run(scenario())
 
 
+def test_a_log_that_could_not_be_made_is_not_made_in_a_second_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What came of the first try is found again when the disk is mended."""
+
+    async def scenario() -> None:
+        monkeypatch.setattr("ottla.replication.log_work.RETRY_SECONDS", 0.01)
+        broker = Broker()
+        broker.disk.fail("append", errno.EIO, path="/disk1/", times=100)
+        broker.disk.fail("remove", errno.EIO, path="/disk1/", times=100)
+        broker.disk.fail("rename", errno.EIO, path="/disk1/", times=100)
+        broker.commit(topic("a", 1))
+        await broker.replicas.catch_up()
+        work = asyncio.ensure_future(broker.replicas.run())
+        creation = broker.replicas._work._wanted[TopicPartition("a", 0)]
+        while creation.tries < 3:
+            await asyncio.sleep(0.01)
+        work.cancel()
+        with pytest.raises(StorageError):
+            broker.replicas.partition("a", 0)
+        assert broker.logs.failure_of("/disk1") is not None
+        assert "a-0" not in broker.disk.list_dir("/disk2")
+
+    asyncio.run(scenario())
+
+
 def test_a_topic_deleted_and_made_again_at_once_begins_empty() -> None:
     async def scenario() -> None:
         broker = Broker()
