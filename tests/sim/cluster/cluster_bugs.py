@@ -14,9 +14,12 @@ from ottla.controller import partition_change
 from ottla.controller.partition_change import Election, PartitionImage, Surroundings
 from ottla.coordinator.host.shard_log import ReplicatedShardLog
 from ottla.handlers.fetch import _Attempt
+from ottla.log.directory import LogDir
 from ottla.log.log import PartitionLog
 from ottla.metadata import delta
+from ottla.raft.changing_voters import ChangingVoters
 from ottla.raft.driver import Appended, RaftDriver
+from ottla.raft.messages import VoterChangeResponse
 from ottla.raft.metadata_log import QuorumError
 from ottla.replication.fetcher import _Fetcher
 from ottla.replication.fetching import Followed
@@ -172,6 +175,22 @@ def asks_a_mere_broker_for_its_metadata(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("ottla.node.check_metadata_is_there", check)
 
 
+def acknowledges_voters_before_they_are_committed(patch: pytest.MonkeyPatch) -> None:
+    async def at_once(self: ChangingVoters, response: VoterChangeResponse) -> VoterChangeResponse:
+        return response
+
+    patch.setattr(ChangingVoters, "_committed", at_once)
+
+
+def ends_with_one_of_its_directories(patch: pytest.MonkeyPatch) -> None:
+    """Others hold replicas of all that was in it."""
+
+    def fail(self: LogDir, reason: str) -> None:
+        raise ZeroDivisionError(f"a bug in taking {self.path} out of use: {reason}")
+
+    patch.setattr(LogDir, "fail", fail)
+
+
 class Bug(NamedTuple):
     plant: Any
     workload: str
@@ -202,6 +221,8 @@ BUGS = (
         {"SkippedOrNonMonotonicPoll", "LostAcknowledgedWrite"},
         6,
     ),
+    Bug(acknowledges_voters_before_they_are_committed, "cluster-voters", {"ForgottenVoterChange"}),
+    Bug(ends_with_one_of_its_directories, "cluster-disks", {"NodeThatFails"}),
     # Found by a seed, and mended.
     Bug(asks_a_mere_broker_for_its_metadata, "cluster-moves", {"NodeThatFails"}, 3),
 )

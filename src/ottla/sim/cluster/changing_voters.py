@@ -19,6 +19,11 @@ from ottla.wire.errors import ErrorCode
 RECOVERY_MAX_S = 60.0
 VOTERS_WITHOUT_ONE_MIN = 3
 """With fewer, those that are left without one of them are no majority."""
+# A broker that lost the controller has asked again, and its first question had been heard; or who led when
+# it was asked leads no more.
+_PERHAPS_DONE = frozenset(
+    {ErrorCode.duplicate_voter, ErrorCode.voter_not_found, ErrorCode.not_leader_or_follower}
+)
 _TIMEOUT = datetime.timedelta(seconds=5)
 _METADATA_TOPIC = "__cluster_metadata"
 
@@ -102,14 +107,19 @@ class ChangingVoters:
             tell = promised.uncertain if isinstance(doubt.__cause__, RequestFailed) else promised.unanswered
             tell(key, votes=votes)
             raise
+        except RequestFailed as refused:
+            if refused.code in _PERHAPS_DONE:
+                promised.uncertain(key, votes=votes)
+            raise
         promised.acknowledged(key, votes=votes)
 
     async def _replace_disk(self, client: Client, lost: ReplicaKey) -> None:
         """Its voter must leave before any other may: a majority that needs it would need it for good."""
         self._session.counts["fault: disk of a voter lost"] += 1
-        self._machines.crash(lost.id, power_loss=False)
-        self._machines.lose_metadata(lost.id)
-        self._machines.restart(lost.id)
+        async with self._session.killing:
+            self._machines.crash(lost.id, power_loss=False)
+            self._machines.lose_metadata(lost.id)
+            self._machines.restart(lost.id)
 
         async def is_removed() -> bool:
             try:
@@ -124,10 +134,11 @@ class ChangingVoters:
     async def _move(self, client: Client, chance: random.Random, moving: ReplicaKey) -> None:
         """Nobody else can ask it for its vote before the leader knows where it is."""
         self._session.counts["fault: voter moved"] += 1
-        self._machines.crash(moving.id, power_loss=False)
-        self._machines.move_controller(moving.id)
-        await asyncio.sleep(chance.choice((0.05, 1.0, 5.0)) * chance.random())
-        self._machines.restart(moving.id)
+        async with self._session.killing:
+            self._machines.crash(moving.id, power_loss=False)
+            self._machines.move_controller(moving.id)
+            await asyncio.sleep(chance.choice((0.05, 1.0, 5.0)) * chance.random())
+            self._machines.restart(moving.id)
 
         async def is_known() -> bool:
             leader = self._machines.controller()

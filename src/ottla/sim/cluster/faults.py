@@ -8,16 +8,22 @@ they wrote is in their kernels.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from typing import get_args
 
 from ottla.sim.cluster.machines import DATA_DIR, host_of
 from ottla.sim.cluster.session import ClusterSession
+from ottla.sim.disk import Operation
 
 WORLD = "world"
 WAIT_HEALTHY_MAX_S = 8.0
 RETURN_MAX_S = 60.0
 OPERATIONS_BEFORE_CUT_MAX = 30
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+ERRORS_MANY = 100_000
 
 
 class Faults:
@@ -64,6 +70,7 @@ class Faults:
                 "fill": self._fill,
                 "skew": self._skew,
                 "rot": self._rot,
+                "fail_disk": self._fail_disk,
             },
         )
 
@@ -79,9 +86,10 @@ class Faults:
             name = chance.choices(names, weights)[0]
             if kind == WORLD:
                 await self._is_calm.wait()
-            self._world.trace.record("fault", name)
-            self._session.counts[f"fault: {name}"] += 1
-            await faults[name](chance)
+            async with contextlib.nullcontext() if kind == WORLD else self._session.killing:
+                self._world.trace.record("fault", name)
+                self._session.counts[f"fault: {name}"] += 1
+                await faults[name](chance)
 
     def undo(self) -> None:
         """Everything works again."""
@@ -260,6 +268,27 @@ class Faults:
         disk.fill(chance.choice((0, 500, 5000)))
         await asyncio.sleep(chance.uniform(0.5, 5))
         disk.make_room()
+
+    async def _fail_disk(self, chance: random.Random) -> None:
+        """One of a broker's disks answers with errors, once or for good, until it is mended and the broker
+        is started again."""
+        number = chance.choice(self._machines.shape.broker_ids)
+        if number not in self._machines.nodes:
+            return
+        disk, path = self._machines.disk(number), chance.choice(self._machines.config(number).log_dirs)
+        operations = chance.choice((*((each,) for each in OPERATIONS), OPERATIONS))
+        times = chance.choice((1, 2, ERRORS_MANY))
+        for operation in operations:
+            disk.fail(operation, errno.EIO, path=f"{path}/", times=times)
+        self._world.trace.record("fault", f"{'/'.join(operations)} fails in {path} of {host_of(number)}")
+        await asyncio.sleep(chance.uniform(0.5, 6))
+        if (node := self._machines.nodes.get(number)) and node._replicas.logs.failure_of(path):
+            self._session.counts["fault: fail_disk: directory out of use"] += 1
+        async with self._session.killing:
+            if chance.random() < 0.5:
+                await self._machines.stop(number)
+            self._machines.crash(number, power_loss=False)
+            self._machines.restart(number)
 
     async def _skew(self, chance: random.Random) -> None:
         self._world.host(chance.choice(self._hosts())).clock.skew_ms = chance.randint(-300_000, 300_000)

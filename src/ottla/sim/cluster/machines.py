@@ -80,6 +80,7 @@ class Machines:
         }
         self._formatted: set[int] = set()
         """Nodes that have had a directory; one that loses it does not get its first id again."""
+        self._has_empty_disk: set[int] = set()
         self.controller_ports = dict.fromkeys(shape.quorum, CONTROLLER_PORTS[0])
 
     @property
@@ -112,13 +113,12 @@ class Machines:
             "process.roles": ",".join(["broker"] * is_broker + ["controller"] * is_controller),
             "listeners": ",".join(listeners),
             "controller.listener.names": CONTROLLER_LISTENER,
-            "log.dirs": DATA_DIR,
             "metadata.log.dir": METADATA_DIR,
             **self._quorum_properties(),
         }
         if is_broker:
             own["advertised.listeners"] = f"PLAINTEXT://{host_of(number)}:{PORT}"
-        return BrokerConfig.from_properties({**self._properties, **own})
+        return BrokerConfig.from_properties({"log.dirs": DATA_DIR, **self._properties, **own})
 
     def _quorum_properties(self) -> dict[str, str]:
         if self._first_directories:
@@ -147,6 +147,8 @@ class Machines:
 
     def _format(self, runtime: Runtime, number: int, config: BrokerConfig) -> None:
         """As `kafka-storage format` does; what is formatted already is left alone."""
+        if number in self._formatted and number not in self._has_empty_disk:
+            return
         disk = runtime.disk
         found = examine(disk, runtime.random, [*config.log_dirs, METADATA_DIR], number, CLUSTER_ID)
         if self._first_directories and number in self.shape.quorum and METADATA_DIR in found.new:
@@ -160,6 +162,7 @@ class Machines:
             write_bootstrap_snapshot(disk, METADATA_DIR, 1, voters, runtime.clock.now_ms())
         found.write_new(disk)
         self._formatted.add(number)
+        self._has_empty_disk.discard(number)
 
     def controller_listener(self, number: int) -> Listener:
         return Listener(CONTROLLER_LISTENER, host_of(number), self.controller_ports[number])
@@ -172,6 +175,7 @@ class Machines:
     def lose_metadata(self, number: int) -> None:
         """Of a node that is down: it gets an empty disk, which is formatted at the next start."""
         self.disk(number).unmount(METADATA_DIR)
+        self._has_empty_disk.add(number)
 
     def move_controller(self, number: int) -> None:
         """Of a node that is down: it listens for the quorum elsewhere when it starts."""
@@ -205,6 +209,8 @@ class Machines:
 
     def restart(self, number: int) -> None:
         if not self._world.host(host_of(number)).is_running:
+            # Whoever starts a broker has looked after its disks: with one that fails it does not start.
+            self.disk(number).heal()
             outcome = self._world.restart(host_of(number))
             assert outcome is not None
             self._follow(number, outcome)

@@ -134,6 +134,15 @@ CLUSTER_MIXES: dict[str, ClusterMix] = {
         world_faults={"rot": 4, "cut": 2, "slow_network": 1, "slow_disk": 1, "skew": 1},
         fault_every_s=1.5,
     ),
+    "cluster-disks": _mix(
+        writers=1,
+        idempotent_writers=1,
+        transactional_writers=1,
+        consumer_members=1,
+        administrators=1,
+        properties={**PROPERTIES, "log.dirs": "/data,/more"},
+        world_faults={"fail_disk": 6, "fill": 1, "slow_disk": 1, "isolate": 1, "cut": 1},
+    ),
     "cluster-topics": _mix(administrators=2, writers=1),
     "cluster-voters": _mix(
         shapes=(

@@ -35,6 +35,8 @@ class ClusterSession(Session):
         self.keeps_eligible = world.random("eligible").random() < 0.5
         """Eligible leader replicas (KIP-966) are on. Without them the last in sync leads again, whatever it
         has lost: then no power may be cut while others are out of reach."""
+        self.killing = asyncio.Lock()
+        """Held while processes die: who has lost its power is back before another one does."""
         self.history = History()
         # A new leader knows an older high watermark for a while, so stable offsets may go back.
         self.transactions = TransactionHistory(TornTransaction(), AbortedRead(), TwoOutcomesOfATransaction())
