@@ -19,7 +19,8 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from registry_process import RegistryProcess
 
-from ottla.streams import SchemaRegistry, Serde, SerdeError
+from ottla.streams import Consumed, Produced, SchemaRegistry, Serde, SerdeError, StreamsBuilder
+from ottla.streams.testing import TopologyTestDriver
 from ottla.testing.in_process import InProcessBroker
 
 pytestmark = pytest.mark.xdist_group("registry")
@@ -186,6 +187,22 @@ def test_what_is_not_registered_is_not_written_unless_it_may_be(registry: Regist
         SchemaRegistry(registry.url).avro(topic="strangers").serialize({"id": "a"})
     with pytest.raises(SerdeError, match="there is no AnyStrategy"):
         SchemaRegistry(registry.url, subject_name_strategy="AnyStrategy").avro(topic="t")  # type: ignore[arg-type]
+
+
+def test_a_topology_reads_one_format_and_writes_another(registry: RegistryProcess, client: Any) -> None:
+    ours = SchemaRegistry(registry.url)
+    orders = ours.avro(AVRO, topic="bought", kind=Order)
+    messages = ours.protobuf(ProtoOrder, topic="sold")
+    builder = StreamsBuilder()
+    builder.stream("bought", Consumed.with_(str, orders)).map_values(
+        lambda order: ProtoOrder(order_id=order.id, price=Money(cents=2 * order.cents))
+    ).to("sold", Produced.with_(str, messages))
+    theirs = AvroSerializer(client, AVRO)({"id": "a", "cents": 5}, context("bought"))
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("bought").pipe_bytes(b"key", theirs)
+        written = driver.create_output_topic("sold", str, bytes).read_value()
+    deserialize = ProtobufDeserializer(ProtoOrder, {"use.deprecated.format": False}, client)
+    assert deserialize(written, context("sold")) == ProtoOrder(order_id="a", price=Money(cents=10))
 
 
 def test_a_serde_travels_and_is_the_same_when_made_again(registry: RegistryProcess) -> None:
