@@ -118,6 +118,9 @@ class Election:
                     await self._pause(error)
             except (PeerLost, ClusterUnreachable, TimeoutError) as error:
                 await self._pause(error)
+            except (ValueError, KeyError, TypeError) as error:
+                # Somebody is in the group who is no registry, or one of another kind.
+                await self._pause(error)
 
     def rejoin(self) -> None:
         """Ask the group again who leads, for one that has doubts."""
@@ -131,7 +134,7 @@ class Election:
             await self._cluster.ask_coordinator(GROUP, self._group, ApiKey.LEAVE_GROUP, values)
 
     async def _pause(self, error: Exception) -> None:
-        _log.warning("the group %s of registries cannot be joined: %s", self._group, error)
+        _log.warning("the group %s of registries cannot be joined: %r", self._group, error)
         await asyncio.sleep(_AGAIN_S)
 
     async def _join(self) -> None:

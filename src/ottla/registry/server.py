@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import NamedTuple
 
 import uvicorn
 
@@ -25,11 +26,17 @@ class _Server(uvicorn.Server):
         yield
 
 
+class Serving(NamedTuple):
+    url: str
+    life: asyncio.Task[None]
+    """Ends by an error alone: what is served from then on would grow old."""
+
+
 @asynccontextmanager
 async def serving(
     settings: RegistrySettings, host: str, port: int, advertised: tuple[str, int] | None = None
-) -> AsyncIterator[str]:
-    """Gives the address once requests can be answered. OSError where it is taken."""
+) -> AsyncIterator[Serving]:
+    """Begins when requests can be answered. OSError where the address is taken."""
     service = RegistryService(AsyncioNetwork(), SystemClock(), settings)
     await service.start()
     server = _Server(
@@ -59,14 +66,14 @@ async def serving(
         if run in done:
             ready.cancel()
             await run
-        yield identity.url
+        yield Serving(identity.url, run)
     finally:
         server.should_exit = True
         await service.stop()
         if run is not None:
             run.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await run
+            # What it ended with is its owner's to say.
+            await asyncio.wait((run,))
         with contextlib.suppress(OSError):
             await serve
 

@@ -30,7 +30,8 @@ class Store:
         key, value = change.key, change.value
         match key.type:
             case records.SCHEMA:
-                assert key.subject is not None and key.version is not None
+                if key.subject is None or key.version is None:
+                    raise ValueError("its key has no subject or version")
                 self._remove(key.subject, key.version)
                 if value is not None:
                     self._put(read_version(value))

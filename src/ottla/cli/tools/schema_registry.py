@@ -67,13 +67,15 @@ async def _serve(
     stopped = asyncio.Event()
     for number in stop_signals():
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    starting = serving(settings, host, port, advertised)
-    async with starting as url:
+    async with serving(settings, host, port, advertised) as registry:
         if given.json:
-            show_record({"ready": url})
+            show_record({"ready": registry.url})
         else:
-            print(f"Ready: {url}, schemas are in {settings.topic}", flush=True)
-        await stopped.wait()
+            print(f"Ready: {registry.url}, schemas are in {settings.topic}", flush=True)
+        asked = asyncio.ensure_future(stopped.wait())
+        await asyncio.wait((asked, registry.life), return_when=asyncio.FIRST_COMPLETED)
+        if registry.life.done():
+            await registry.life
         print(f"{given.prog}: stopping …", file=sys.stderr, flush=True)
     return 0
 
