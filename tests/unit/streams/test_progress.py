@@ -11,12 +11,13 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra ottla[spark]")
 
 from ottla.streams import StreamsBuilder, StreamsError
-from ottla.streams.on_spark.progress import read_offsets, read_progress
+from ottla.streams.on_spark.progress import last_begin, read_progress
 from ottla.streams.run import StreamsApplication, StreamsConfig
 
 
 def report(operator: str) -> dict[str, Any]:
     source = {
+        "startOffset": '{"in": {"0": 5}}',
         "endOffset": '{"@cluster": "c", "in": {"0": 7, "1": 2}}',
         "latestOffset": '{"in": {"0": 9, "1": 2}}',
     }
@@ -30,11 +31,11 @@ def test_keys_are_told_where_a_row_of_state_is_one() -> None:
     assert read_progress("app:in", report("transformWithStateInPySparkExec")).state_keys is None
 
 
-def test_lag_and_what_was_read() -> None:
+def test_lag_and_where_a_crash_can_set_a_query_back_to() -> None:
     assert read_progress("app:in", report("stateStoreSave")).lag == 2
     query = SimpleNamespace(lastProgress=SimpleNamespace(json=json.dumps(report("stateStoreSave"))))
-    assert read_offsets(query) == {("in", 0): 7, ("in", 1): 2}
-    assert read_offsets(SimpleNamespace(lastProgress=None)) == {}
+    assert last_begin(query) == {("in", 0): 5}
+    assert last_begin(SimpleNamespace(lastProgress=None)) == {}
 
 
 def test_data_loss_can_be_accepted() -> None:

@@ -11,7 +11,7 @@ from ottla.client.admin.topics import Partition, delete_records
 from ottla.client.errors import ClusterUnreachable
 from ottla.spark.connection import Connection
 from ottla.spark.positions import Offsets
-from ottla.streams.on_spark.progress import read_offsets
+from ottla.streams.on_spark.progress import last_begin
 from ottla.wire.errors import KafkaError
 
 logger = logging.getLogger("ottla.streams")
@@ -32,11 +32,10 @@ class Purger:
     def purge_if_due(self, queries: Mapping[str, Any]) -> None:
         if self._readers and time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + self._interval_s
-            self.purge({name: read_offsets(query) for name, query in queries.items()})
+            self.purge({name: last_begin(query) for name, query in queries.items()})
 
     def purge(self, done: Mapping[str, Offsets]) -> None:
-        """`done` is up to where each query has completed a micro-batch: it will not read that again, not even
-        after a crash."""
+        """`done` is up to where each query will not read again, not even after a crash."""
         wanted: dict[Partition, int] = {}
         for topic, names in self._readers.items():
             ends = [done.get(name, {}) for name in names]

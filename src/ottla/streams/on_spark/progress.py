@@ -48,14 +48,15 @@ def progress_of(query: Any) -> QueryProgress | None:
     return None if report is None else read_progress(query.name, json.loads(report.json))
 
 
-def read_offsets(query: Any) -> Offsets:
-    """Up to where the last completed micro-batch has read."""
+def last_begin(query: Any) -> Offsets:
+    """Where the last completed micro-batch began: the furthest that a crash can set the query back, even one
+    that takes the file with it that says that the micro-batch is complete."""
     report = query.lastProgress
-    ends: Offsets = {}
+    begin: Offsets = {}
     for source in [] if report is None else json.loads(report.json).get("sources", []):
-        if source.get("endOffset"):
-            ends |= _offsets(source["endOffset"])
-    return ends
+        if source.get("startOffset"):
+            begin |= _offsets(source["startOffset"])
+    return begin
 
 
 def _lag(sources: list[Mapping[str, Any]]) -> int | None:
