@@ -14,7 +14,7 @@ SEEDS ?= 100
 FROM ?= 0
 WORKLOAD ?= admin
 
-.PHONY: help install wheel quickstart test sim soak lint audit format bench docs clean
+.PHONY: help install wheel quickstart test sim soak lint audit format bench docs screenshots clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -86,6 +86,9 @@ docs: $(INSTALLED) ## Regenerate docs/reference
 	$(BIN)/python -m ottla.server.metrics.reference > docs/reference/metrics.md
 	$(BIN)/python -m ottla.handlers.authorization_reference > docs/reference/authorization.md
 	$(BIN)/python -m ottla.cli.framework.reference docs/reference/tools
+
+screenshots: $(INSTALLED) ## Take the screenshots of the console's guide; needs Chromium
+	$(BIN)/python tests/integration/console/screenshots.py docs/guides/console
 
 clean: ## Remove everything that can be made again
 	rm -rf $(VENV) dist $(NODE_TESTS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,15 +1,18 @@
 """The clusters that a console is for: a client of each, and what was heard of it a moment ago.
 
 A page is made of what a cluster says of all its topics or groups. One with ten thousand of them takes a while
-to say it, so answers are kept for some seconds: whoever looks gets what is there, and has it renewed for the
-next look. What the console changes itself makes it forget.
+to say it, so answers are kept for some seconds, and longer if they took longer: whoever looks gets what is
+there, and has it renewed for the next look. That is done in a thread beside the one that serves pages, since
+to read such an answer takes a second. What the console changes itself makes it forget.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -24,6 +27,8 @@ from ottla.wire.errors import KafkaError
 
 FRESH_S = 2.0
 STALE_S = 15.0
+_RENEWALS_SHARE = 0.1
+"""How much of the time is spent on renewing something that is looked at all the time."""
 _DEFAULTS = {"client.id": "ottla-console", "default.api.timeout.ms": "15000"}
 
 T = TypeVar("T")
@@ -43,13 +48,14 @@ class Remembered(Generic[T]):
     def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
         self._ask = ask
         self._known: T | None = None
-        self._at_s = -STALE_S
+        self._at_s = 0.0
+        self._fresh_s = FRESH_S
         self._asking: asyncio.Task[T] | None = None
 
     async def get(self) -> T:
         age_s = time.monotonic() - self._at_s
-        if self._known is not None and age_s < STALE_S:
-            if age_s > FRESH_S:
+        if self._known is not None and age_s < self._fresh_s + STALE_S:
+            if age_s > self._fresh_s:
                 self._renewed()
             return self._known
         return await asyncio.shield(self._renewed())
@@ -66,7 +72,7 @@ class Remembered(Generic[T]):
         return self._asking
 
     async def _renew(self) -> T:
-        mine = asyncio.current_task()
+        mine, began_s = asyncio.current_task(), time.monotonic()
         try:
             known = await self._ask()
         finally:
@@ -75,6 +81,7 @@ class Remembered(Generic[T]):
                 self._asking = None
         if is_current:
             self._known, self._at_s = known, time.monotonic()
+            self._fresh_s = max(FRESH_S, (self._at_s - began_s) / _RENEWALS_SHARE)
         return known
 
 
@@ -96,6 +103,36 @@ class Groups:
     committed: Mapping[str, Mapping[Partition, Committed]]
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    topics: Mapping[str, int]
+    """On all disks together."""
+    replicas: Mapping[tuple[Partition, int], int]
+    """By partition and broker."""
+    brokers: Mapping[int, int]
+    directories: Mapping[int, list[LogDir]]
+    """Of each broker, without what is in them."""
+
+
+class Survey:
+    """A thread with an event loop and a client of its own, for answers that take long to be read."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="console-survey", daemon=True)
+        self._thread.start()
+
+    async def ask(self, question: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(question(self._client), self._loop))
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._client.close)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
 class Cluster:
     """Belongs to one event loop."""
 
@@ -104,9 +141,10 @@ class Cluster:
         self.name = settings.name
         self.read_only = settings.read_only
         self.client = self.new_client()
-        self.topics: Remembered[Topics] = Remembered(self._topics)
-        self.groups: Remembered[Groups] = Remembered(self._groups)
-        self.log_dirs: Remembered[Mapping[int, list[LogDir]]] = Remembered(self._log_dirs)
+        self._survey = Survey(self.new_client())
+        self.topics: Remembered[Topics] = Remembered(lambda: self._survey.ask(_topics))
+        self.groups: Remembered[Groups] = Remembered(lambda: self._survey.ask(_groups))
+        self.sizes: Remembered[Sizes] = Remembered(lambda: self._survey.ask(_sizes))
 
     def new_client(self) -> ClusterClient:
         """For whoever keeps brokers waiting: answers of a connection come in the order of its requests."""
@@ -114,30 +152,50 @@ class Cluster:
         return ClusterClient(AsyncioNetwork(), self.settings.bootstrap, properties)
 
     def close(self) -> None:
+        self._survey.close()
         self.client.close()
 
     def changed(self) -> None:
-        for remembered in (self.topics, self.groups, self.log_dirs):
+        for remembered in (self.topics, self.groups, self.sizes):
             remembered.forget()
 
-    async def _topics(self) -> Topics:
-        by_name = await list_topics(self.client)
-        return Topics(await self.client.cluster(), by_name)
 
-    async def _groups(self) -> Groups:
-        listed = await list_groups(self.client, every_kind=True)
-        with_offsets = [group for group in listed if group.type.lower() != "share"]
-        committed = await committed_offsets_of(self.client, with_offsets)
-        return Groups({group.id: group for group in listed}, committed)
+async def _topics(client: ClusterClient) -> Topics:
+    by_name = await list_topics(client)
+    return Topics(await client.cluster(), by_name)
 
-    async def _log_dirs(self) -> Mapping[int, list[LogDir]]:
-        """Of brokers that answer; who may not ask sees no sizes."""
-        brokers = (await self.client.cluster()).brokers
 
-        async def of(broker: int) -> list[LogDir]:
-            try:
-                return await describe_log_dirs(self.client, broker)
-            except (KafkaError, ClusterUnreachable):
-                return []
+async def _groups(client: ClusterClient) -> Groups:
+    listed = await list_groups(client, every_kind=True)
+    with_offsets = [group for group in listed if group.type.lower() != "share"]
+    committed = await committed_offsets_of(client, with_offsets)
+    return Groups({group.id: group for group in listed}, committed)
 
-        return dict(zip(brokers, await asyncio.gather(*map(of, brokers)), strict=True))
+
+async def _sizes(client: ClusterClient) -> Sizes:
+    """Of brokers that answer; who may not ask sees no sizes."""
+    brokers = (await client.cluster()).brokers
+
+    async def of(broker: int) -> list[LogDir]:
+        try:
+            return await describe_log_dirs(client, broker)
+        except (KafkaError, ClusterUnreachable):
+            return []
+
+    log_dirs = dict(zip(brokers, await asyncio.gather(*map(of, brokers)), strict=True))
+    topics: dict[str, int] = defaultdict(int)
+    replicas: dict[tuple[Partition, int], int] = {}
+    for broker, directories in log_dirs.items():
+        for directory in directories:
+            for held in directory.replicas:
+                topics[held.partition.topic] += held.size_bytes
+                if not held.is_future:
+                    replicas[held.partition, broker] = held.size_bytes
+    directories_alone = {
+        broker: [directory._replace(replicas=()) for directory in found] for broker, found in log_dirs.items()
+    }
+    held_bytes = {
+        broker: sum(held.size_bytes for directory in found for held in directory.replicas)
+        for broker, found in log_dirs.items()
+    }
+    return Sizes(topics, replicas, held_bytes, directories_alone)

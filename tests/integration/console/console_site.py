@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 ORDERS = 300
@@ -79,11 +80,18 @@ def create(bootstrap: str, topics: dict[str, int]) -> None:
 
 
 def commit(bootstrap: str, group: str, topic: str, partitions: int) -> None:
-    """Offset 1 in each partition."""
+    """Offset 1 in each partition. The first group of a cluster has to wait for its coordinator."""
+    offsets = [TopicPartition(topic, number, 1) for number in range(partitions)]
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    until = time.monotonic() + 60
     try:
-        consumer.commit(
-            offsets=[TopicPartition(topic, number, 1) for number in range(partitions)], asynchronous=False
-        )
+        while True:
+            try:
+                consumer.commit(offsets=offsets, asynchronous=False)
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable() and error.args[0].code() != KafkaError.NOT_COORDINATOR:
+                    raise
+                assert time.monotonic() < until, error
     finally:
         consumer.close()

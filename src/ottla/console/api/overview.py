@@ -39,8 +39,8 @@ class AlterBroker:
 
 @endpoint("GET", "/overview", "Brokers, the quorum, and what is wrong")
 async def overview(cluster: Cluster, asked: Nothing) -> Any:
-    topics, log_dirs, quorum, features = await asyncio.gather(
-        cluster.topics.get(), cluster.log_dirs.get(), _quorum(cluster), _features(cluster)
+    topics, sizes, quorum, features = await asyncio.gather(
+        cluster.topics.get(), cluster.sizes.get(), _quorum(cluster), _features(cluster)
     )
     leads: Counter[int] = Counter()
     holds: Counter[int] = Counter()
@@ -56,9 +56,7 @@ async def overview(cluster: Cluster, asked: Nothing) -> Any:
             "rack": broker.rack,
             "leads": leads[broker.id],
             "replicas": holds[broker.id],
-            "sizeBytes": sum(
-                held.size_bytes for found in log_dirs.get(broker.id, ()) for held in found.replicas
-            ),
+            "sizeBytes": sizes.brokers.get(broker.id, 0),
             "directories": [
                 {
                     "path": found.path,
@@ -66,7 +64,7 @@ async def overview(cluster: Cluster, asked: Nothing) -> Any:
                     "usableBytes": found.usable_bytes,
                     "error": None if not found.error_code else found.error_code.name.upper(),
                 }
-                for found in log_dirs.get(broker.id, ())
+                for found in sizes.directories.get(broker.id, ())
             ],
         }
         for broker in topics.info.brokers.values()
@@ -74,7 +72,8 @@ async def overview(cluster: Cluster, asked: Nothing) -> Any:
     return {
         "cluster": cluster.name,
         "clusterId": topics.info.cluster_id,
-        "controller": topics.info.controller_id,
+        # Brokers of a quorum name any of them, who hands on what only the controller can do.
+        "controller": quorum.get("leader", topics.info.controller_id),
         "topics": len(topics.by_name),
         "partitions": sum(len(topic.partitions) for topic in topics.by_name.values()),
         "brokers": brokers,

@@ -70,7 +70,8 @@ class ConfirmTopic:
 
 @endpoint("GET", "/topics", "Topics, a page at a time")
 async def find_topics(cluster: Cluster, asked: FindTopics) -> Any:
-    known, sizes = await asyncio.gather(cluster.topics.get(), topic_sizes(cluster))
+    known, sizes_of = await asyncio.gather(cluster.topics.get(), cluster.sizes.get())
+    sizes = sizes_of.topics
     part = asked.q.strip().lower()
     found = [
         topic
@@ -125,16 +126,11 @@ async def create_topic(cluster: Cluster, asked: CreateTopic) -> Any:
 @endpoint("GET", "/topics/{topic}", "One topic: its partitions, their replicas, offsets and sizes")
 async def topic(cluster: Cluster, asked: OneTopic) -> Any:
     (state,) = await topics.describe_topics(cluster.client, [asked.topic])
-    offsets, log_dirs = await asyncio.gather(_offsets([state], cluster), cluster.log_dirs.get())
-    sizes: dict[tuple[int, int], int] = {}
-    for broker, directories in log_dirs.items():
-        for directory in directories:
-            for held in directory.replicas:
-                if held.partition.topic == asked.topic and not held.is_future:
-                    sizes[held.partition.number, broker] = held.size_bytes
+    offsets, sizes = await asyncio.gather(_offsets([state], cluster), cluster.sizes.get())
     partitions = []
     for each in state.partitions:
-        start, end = offsets.get(Partition(state.name, each.number), (None, None))
+        place = Partition(state.name, each.number)
+        start, end = offsets.get(place, (None, None))
         partitions.append(
             {
                 "partition": each.number,
@@ -144,11 +140,11 @@ async def topic(cluster: Cluster, asked: OneTopic) -> Any:
                 "eligible": each.elr,
                 "startOffset": start,
                 "endOffset": end,
-                "sizeBytes": sizes.get((each.number, each.leader)),
+                "sizeBytes": sizes.replicas.get((place, each.leader)),
                 "replicaSizes": {
-                    str(broker): sizes[each.number, broker]
+                    str(broker): sizes.replicas[place, broker]
                     for broker in each.replicas
-                    if (each.number, broker) in sizes
+                    if (place, broker) in sizes.replicas
                 },
             }
         )
@@ -236,16 +232,6 @@ ENDPOINTS = (
 def is_internal(state: TopicState) -> bool:
     """Some clusters say so only of their oldest two."""
     return state.internal or state.name.startswith("__")
-
-
-async def topic_sizes(cluster: Cluster) -> Mapping[str, int]:
-    """On all disks together."""
-    sizes: dict[str, int] = defaultdict(int)
-    for directories in (await cluster.log_dirs.get()).values():
-        for directory in directories:
-            for held in directory.replicas:
-                sizes[held.partition.topic] += held.size_bytes
-    return sizes
 
 
 async def record_counts(cluster: Cluster, states: Iterable[TopicState]) -> Mapping[str, int]:
