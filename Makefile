@@ -86,6 +86,7 @@ docs: $(INSTALLED) ## Regenerate docs/reference
 	$(BIN)/python -m ottla.server.metrics.reference > docs/reference/metrics.md
 	$(BIN)/python -m ottla.handlers.authorization_reference > docs/reference/authorization.md
 	$(BIN)/python -m ottla.cli.framework.reference docs/reference/tools
+	$(BIN)/python -m ottla.cli.framework.api_reference docs/reference/api
 
 screenshots: $(INSTALLED) ## Take the screenshots of the console's guide; needs Chromium
 	$(BIN)/python tests/integration/console/screenshots.py docs/guides/console

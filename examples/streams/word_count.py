@@ -5,7 +5,7 @@
     ottla run examples/streams/word_count.py --bootstrap-server localhost:9092
 
     echo "hello streams hello" | kafka-console-producer --topic lines --bootstrap-server localhost:9092
-    kafka-console-consumer --topic word-counts --from-beginning --property print.key=true \\
+    kafka-console-consumer --topic word-counts --from-beginning --formatter-property print.key=true \\
         --value-deserializer org.apache.kafka.common.serialization.LongDeserializer \\
         --bootstrap-server localhost:9092
 """

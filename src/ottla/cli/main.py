@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 
 from ottla import __version__
-from ottla.cli.broker import start, stop
 from ottla.cli.framework import catalogue
 from ottla.cli.framework.mistyped import Parser, did_you_mean
 
@@ -25,10 +24,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from ottla.cli.framework.run import run_tool
 
         return run_tool(name, given[1:], f"ottla {name}")
-    if name and not name.startswith("-") and name not in catalogue.OUTSIDE:
+    if name and not name.startswith("-"):
         return _unknown_command(given[0], name)
-    options = _parser().parse_args(given)
-    return int(options.run(options))
+    _parser().parse_args(given or ["--help"])
+    return 0
 
 
 def kafka_tool() -> int:
@@ -41,8 +40,7 @@ def kafka_tool() -> int:
 
 
 def _unknown_command(given: str, name: str) -> int:
-    names = (*catalogue.OUTSIDE, *catalogue.NAMES)
-    print(f"ottla: there is no command {given}{did_you_mean(name, names)}", file=sys.stderr)
+    print(f"ottla: there is no command {given}{did_you_mean(name, catalogue.NAMES)}", file=sys.stderr)
     print(catalogue.overview(), file=sys.stderr)
     return 2
 
@@ -64,9 +62,6 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"ottla {__version__}")
-    commands = parser.add_subparsers(prog="ottla", metavar="COMMAND", required=True, help=argparse.SUPPRESS)
-    for command in (start, stop):
-        command.add_to(commands)
     return parser
 
 

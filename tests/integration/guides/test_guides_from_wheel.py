@@ -63,6 +63,18 @@ def test_the_testing_guide_does_what_it_says(environment: Environment, tmp_path:
     assert f"{len(blocks)} passed" in run.stdout
 
 
+@pytest.mark.xdist_group("guides")
+def test_the_wheel_has_the_examples(environment: Environment, tmp_path: Path) -> None:
+    copy = [environment({"tools"}) / "ottla", "examples", "mine"]
+    done = subprocess.run(copy, check=True, cwd=tmp_path, capture_output=True, text=True)
+    assert "mine/streams/word_count.py" in done.stdout.split()
+    original = ROOT / "examples/streams/word_count.py"
+    assert (tmp_path / "mine/streams/word_count.py").read_text() == original.read_text()
+    again = subprocess.run(copy, check=False, cwd=tmp_path, capture_output=True, text=True)
+    assert again.returncode == 1
+    assert "mine: is there already" in again.stderr
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")

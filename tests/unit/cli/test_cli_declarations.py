@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.framework import catalogue, reference
+from ottla.cli.framework import api_reference, catalogue, reference
 from ottla.cli.framework.tool import parse
 from ottla.cli.main import main
 
@@ -22,6 +22,17 @@ def test_reference_pages_are_current() -> None:
     assert {path.name for path in directory.iterdir()} == set(pages)
     for name, text in pages.items():
         assert (directory / name).read_text() == text, name
+
+
+def test_api_pages_are_current() -> None:
+    """If this fails: python -m ottla.cli.framework.api_reference docs/reference/api"""
+    directory = ROOT / "docs/reference/api"
+    pages = api_reference.pages()
+    assert {path.name for path in directory.iterdir()} == set(pages)
+    for name, text in pages.items():
+        assert (directory / name).read_text() == text, name
+    assert "- `group_by_key(" in pages["streams.md"]
+    assert "### ottla_cluster" in pages["testing.md"]
 
 
 def test_executables_are_declared() -> None:
@@ -48,7 +59,7 @@ def test_overview_lists_every_tool_under_a_purpose(capsys: pytest.CaptureFixture
         main(["--help"])
     shown = capsys.readouterr().out
     assert "Work with topics:" in shown
-    for name in ("start", "stop", *catalogue.NAMES):
+    for name in catalogue.NAMES:
         assert f"\n  {name} " in shown
 
 
@@ -59,6 +70,9 @@ def test_completion_of_bash(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     probe = 'source "$0"; COMP_WORDS=(kafka-topics.sh --if); COMP_CWORD=1; _ottla; echo "${COMPREPLY[@]}"'
     done = subprocess.run(["bash", "-c", probe, script], check=True, capture_output=True, text=True)
     assert done.stdout == "--if-exists --if-not-exists\n"
+    probe = probe.replace("kafka-topics.sh --if", "ottla start --da").replace("COMP_CWORD=1", "COMP_CWORD=2")
+    done = subprocess.run(["bash", "-c", probe, script], check=True, capture_output=True, text=True)
+    assert done.stdout == "--data-dir\n"
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

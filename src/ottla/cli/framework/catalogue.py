@@ -40,6 +40,7 @@ PURPOSES: dict[str, dict[str, str]] = {
     },
     "Run pipelines": {
         "run": "run streams applications on Spark",
+        "examples": "copy the examples to a directory",
         "streams-application-reset": "let a streams application start anew",
         "connect": "run connectors, managed over Kafka Connect's REST API",
         "connect-distributed": "the same, with the flags of Kafka's connect-distributed",
@@ -80,13 +81,11 @@ PURPOSES: dict[str, dict[str, str]] = {
 }
 
 # These have no Kafka-named executable: they are Ottla's own.
-OWN = {"start", "stop", "run", "certs", "completion", "connect", "console", "schema-registry"}
+OWN = {"start", "stop", "run", "examples", "certs", "completion", "connect", "console", "schema-registry"}
 # Kafka's executables of these names have no kafka- before them.
 UNPREFIXED = {"connect-distributed", "connect-standalone"}
-# Not declared as a Tool: their own modules parse for them.
-OUTSIDE = {"start", "stop"}
 
-NAMES = tuple(name for tools in PURPOSES.values() for name in tools if name not in OUTSIDE)
+NAMES = tuple(name for tools in PURPOSES.values() for name in tools)
 
 
 def executable(name: str) -> str:

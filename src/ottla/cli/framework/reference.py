@@ -29,8 +29,7 @@ def _index() -> Iterator[str]:
     for purpose, tools in catalogue.PURPOSES.items():
         yield f"## {purpose}\n"
         for name, summary in tools.items():
-            shown = f"`{name}`" if name in catalogue.OUTSIDE else f"[`{name}`]({name}.md)"
-            yield f"- {shown}: {summary}"
+            yield f"- [`{name}`]({name}.md): {summary}"
         yield ""
 
 
@@ -45,16 +44,18 @@ def _page(name: str) -> Iterator[str]:
         yield ""
     if tool.options or not tool.commands:
         yield "## Options\n"
-        yield from _options((*tool.options, *(() if tool.commands else (JSON,))))
+        yield from _options((*tool.options, *((JSON,) if tool.speaks_json and not tool.commands else ())))
     for command in tool.commands:
         yield f"## {command.name}\n\n{command.help[0].upper()}{command.help[1:]}.\n"
         yield from _options((*command.options, JSON))
+    if tool.notes:
+        yield f"## Notes\n\n{tool.notes}"
 
 
 def _usage(tool: Tool, title: str) -> Iterator[str]:
     if tool.examples:
         yield "```console"
-        yield from (f"$ {title} {example}" for example in tool.examples)
+        yield from (f"$ {title} {example}".rstrip() for example in tool.examples)
         yield "```\n"
 
 

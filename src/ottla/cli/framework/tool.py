@@ -71,6 +71,9 @@ class Tool:
     commands: tuple[Command, ...] = ()
     examples: tuple[str, ...] = field(default=())
     """Command lines, as they are typed after the tool's name."""
+    notes: str = ""
+    """What else there is to know."""
+    speaks_json: bool = True
 
 
 BOOTSTRAP_SERVER = Option("bootstrap-server", "the broker(s) to connect to", "HOST:PORT", required=True)
@@ -89,11 +92,11 @@ class _ToolParser(Parser):
 def parser(tool: Tool, prog: str) -> argparse.ArgumentParser:
     from ottla import __version__
 
-    examples = "".join(f"\n  {prog} {example}" for example in tool.examples)
+    examples = "".join(f"\n  {prog} {example}".rstrip() for example in tool.examples)
     built = _ToolParser(
         prog=prog,
         description=tool.description,
-        epilog=f"examples:{examples}" if examples else None,
+        epilog="\n\n".join(filter(None, (examples and f"examples:{examples}", tool.notes.strip()))) or None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     built.add_argument("--version", action="version", version=f"ottla {__version__}")
@@ -109,7 +112,7 @@ def parser(tool: Tool, prog: str) -> argparse.ArgumentParser:
         for command in tool.commands:
             nested = commands.add_parser(command.name, help=command.help, description=command.help)
             _add_all(nested, (*command.options, JSON))
-    else:
+    elif tool.speaks_json:
         _add_all(built, (JSON,))
     return built
 

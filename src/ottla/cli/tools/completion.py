@@ -38,7 +38,7 @@ def _bash() -> str:
         for name in catalogue.NAMES
     ]
     return _BASH.format(
-        names=" ".join(_all_names()), cases="\n".join(cases), executables=" ".join(_executables())
+        names=" ".join(catalogue.NAMES), cases="\n".join(cases), executables=" ".join(_executables())
     )
 
 
@@ -80,10 +80,6 @@ def _options(tool: Tool) -> list[Option]:
     for command in tool.commands:
         found.update({option.name: option for option in command.options})
     return list(found.values())
-
-
-def _all_names() -> list[str]:
-    return [name for tools in catalogue.PURPOSES.values() for name in tools]
 
 
 def _executables() -> list[str]:

@@ -16,18 +16,11 @@ def run(given: argparse.Namespace) -> int:
         raise ToolError(f"{given.properties_file}: No such file or directory")
     if given.daemon:
         return _start_in_background(given)
-    from ottla.cli.broker import start
+    from ottla.cli.framework.tool import parse
+    from ottla.cli.tools import start
 
-    options = argparse.Namespace(
-        properties_file=given.properties_file,
-        port=None,
-        data_dir=None,
-        brokers=None,
-        rack=None,
-        settings=given.override,
-        log_level="info",
-    )
-    return start.run(options)
+    settings = [word for setting in given.override for word in ("--set", setting)]
+    return start.run(parse(start.TOOL, given.prog, [given.properties_file, *settings]))
 
 
 def _start_in_background(given: argparse.Namespace) -> int:

@@ -1,15 +1,15 @@
-"""`ottla start`: the options of a broker in the foreground. Running it is `serve`'s business."""
+"""`ottla start`: the options of a broker in the foreground. Running it is the business of `broker`."""
 
 from __future__ import annotations
 
 import argparse
 import gc
-import sys
-from typing import Any
 
 from ottla.cli.broker.stop_signals import end_at_once_until_started
+from ottla.cli.framework.errors import ToolError
+from ottla.cli.framework.tool import Argument, Option, Tool
 
-_EPILOG = """\
+_NOTES = """\
 Without a file, the broker listens on 127.0.0.1:9092 and keeps its data in ./ottla-data, and new
 consumer groups begin at once (group.initial.rebalance.delay.ms=0).
 With --brokers, each broker is a process of its own, with its settings and data in DIR/broker-1 and so on.
@@ -20,41 +20,6 @@ directory starts a broker alone.
 SIGTERM, Ctrl-C or the end of the terminal (SIGHUP, unless run by nohup) finishes what is in flight, syncs
 the data and ends with status 0; a second SIGTERM or Ctrl-C ends at once.
 """
-
-
-def add_to(commands: Any) -> None:
-    parser = commands.add_parser(
-        "start",
-        help="run a broker in the foreground",
-        description="Run a broker in the foreground.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "properties_file",
-        nargs="?",
-        metavar="server.properties",
-        help="settings, as Kafka's file of that name",
-    )
-    parser.add_argument("--port", type=_port, help="port to listen on; 0 takes a free one")
-    parser.add_argument("--data-dir", metavar="DIR", help="directory for data, instead of log.dirs")
-    parser.add_argument("--brokers", type=_brokers, metavar="N", help="run a cluster of N brokers")
-    parser.add_argument("--rack", help="with --brokers: their rack (default: the name of this machine)")
-    parser.add_argument(
-        "--set",
-        dest="settings",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting that wins over the file; may be repeated",
-    )
-    parser.add_argument(
-        "--log-level",
-        choices=("debug", "info", "warning", "error"),
-        default="info",
-        help="how much to log (default: %(default)s)",
-    )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -68,18 +33,17 @@ def run(options: argparse.Namespace) -> int:
             options.port,
             options.data_dir,
             options.rack,
-            options.settings,
+            options.set,
             options.log_level,
         )
     if options.rack is not None:
-        print("ottla: --rack is for --brokers; a single broker has --set broker.rack=NAME", file=sys.stderr)
-        return 1
+        raise ToolError("--rack is for --brokers; a single broker has --set broker.rack=NAME")
     # Nothing made while starting is garbage; `serve` freezes it all and turns the collector on again.
     gc.disable()
     # Late, because asyncio and the broker take longer to import than `ottla --help` to answer.
     from ottla.cli.broker.serve import serve
 
-    return serve(options.properties_file, options.port, options.data_dir, options.settings, options.log_level)
+    return serve(options.properties_file, options.port, options.data_dir, options.set, options.log_level)
 
 
 def _brokers(text: str) -> int:
@@ -94,3 +58,28 @@ def _port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text}: must be a port from 0 to 65535")
     return int(text)
+
+
+TOOL = Tool(
+    name="start",
+    description="Run a broker in the foreground.",
+    run=run,
+    arguments=(Argument("properties_file", "settings, as Kafka's file of that name", optional=True),),
+    options=(
+        Option("port", "port to listen on; 0 takes a free one", "PORT", _port),
+        Option("data-dir", "directory for data, instead of log.dirs", "DIR"),
+        Option("brokers", "run a cluster of N brokers", "N", _brokers),
+        Option("rack", "with --brokers: their rack (default: the name of this machine)", "RACK"),
+        Option("set", "a setting that wins over the file; may be repeated", "KEY=VALUE", repeats=True),
+        Option(
+            "log-level",
+            "how much to log: debug, info, warning or error",
+            "LEVEL",
+            default="info",
+            choices=("debug", "info", "warning", "error"),
+        ),
+    ),
+    examples=("", "server.properties --set num.partitions=3", "--brokers 3 --data-dir /var/lib/ottla"),
+    notes=_NOTES,
+    speaks_json=False,
+)

@@ -9,28 +9,9 @@ import select
 import signal
 import sys
 import time
-from typing import Any
 
 from ottla.cli.broker import pid_file
-
-
-def add_to(commands: Any) -> None:
-    parser = commands.add_parser(
-        "stop",
-        help="stop the broker of a data directory",
-        description="Stop the broker of a data directory and wait until it has ended.",
-    )
-    parser.add_argument(
-        "--data-dir", metavar="DIR", default="ottla-data", help="its data directory (default: ./%(default)s)"
-    )
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=60.0,
-        metavar="SECONDS",
-        help="how long to wait (default: %(default)g)",
-    )
-    parser.set_defaults(run=run)
+from ottla.cli.framework.tool import Option, Tool
 
 
 def run(options: argparse.Namespace) -> int:
@@ -99,3 +80,16 @@ def _is_served(data_dir: str) -> bool:
     except DiskLocked:
         return True
     return False
+
+
+TOOL = Tool(
+    name="stop",
+    description="Stop the broker of a data directory, or several in it, and wait until they have ended.",
+    run=run,
+    options=(
+        Option("data-dir", "its data directory", "DIR", default="ottla-data"),
+        Option("timeout", "how long to wait", "SECONDS", float, default=60.0),
+    ),
+    examples=("", "--data-dir /var/lib/ottla"),
+    speaks_json=False,
+)
