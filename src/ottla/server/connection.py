@@ -307,10 +307,11 @@ class Connection(asyncio.BufferedProtocol):
         until = loop.time() + wait_ms / 1000
         if until > self._muted_until:
             self._muted_until = until
-            loop.call_at(until, self._unmute)
+            loop.call_at(until, self._unmute, until)
 
-    def _unmute(self) -> None:
-        if self._muted_until and asyncio.get_running_loop().time() >= self._muted_until:
+    def _unmute(self, until: float) -> None:
+        # Not by the time, which the loop rounds: it may be a moment before.
+        if until == self._muted_until:
             self._muted_until = 0.0
             self.session.throttle_ms = 0
             self._unblock()

@@ -208,6 +208,24 @@ def test_a_malformed_request_that_is_found_out_later_closes_its_connection() -> 
     asyncio.run(main())
 
 
+def test_a_client_that_had_to_wait_is_read_again_though_its_timer_is_early() -> None:
+    """Event loops round times: uvloop to milliseconds, up or down."""
+
+    async def main() -> None:
+        served = Served(lambda body: [b"answered"])
+        loop = asyncio.get_running_loop()
+        call_at = loop.call_at
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loop, "call_at", lambda when, *rest: call_at(when - 0.01, *rest))
+            served.connection.mute(20)
+        assert served.transport.is_paused
+        async with asyncio.timeout(10):
+            while served.transport.is_paused:
+                await asyncio.sleep(0.001)
+
+    asyncio.run(main())
+
+
 def test_many_slow_requests_at_once_let_others_go_first() -> None:
     async def main() -> None:
         now = 0.0
