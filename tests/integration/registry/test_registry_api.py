@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
-from registry_process import RegistryProcess, avro
+from registry_process import LOGIN, RegistryProcess, avro
 
-from conftest import LOGIN
 from ottla.client.cluster import ClusterClient
 from ottla.registry.topic import ensure_topic
 from ottla.runtime.net import AsyncioNetwork
