@@ -87,6 +87,7 @@ docs: $(INSTALLED) ## Regenerate docs/reference
 	$(BIN)/python -m ottla.handlers.authorization_reference > docs/reference/authorization.md
 	$(BIN)/python -m ottla.cli.framework.reference docs/reference/tools
 	$(BIN)/python -m ottla.cli.framework.api_reference docs/reference/api
+	$(BIN)/python -m ottla.connect.reference > docs/reference/connect.md
 
 screenshots: $(INSTALLED) ## Take the screenshots of the console's guide; needs Chromium
 	$(BIN)/python tests/integration/console/screenshots.py docs/guides/console

@@ -28,6 +28,7 @@ from ottla.connect.errors import (
     conflict,
     not_found,
 )
+from ottla.connect.membership import slot_of
 from ottla.connect.offset_requests import Wanted, shown, shown_sink, sink_offsets
 from ottla.connect.plugin import Connector, SinkConnector, SourceConnector, SparkSink, SparkSource
 from ottla.connect.plugins import Kind, Plugins
@@ -35,7 +36,7 @@ from ottla.connect.running.environment import Worker
 from ottla.connect.running.failures import trace_of
 from ottla.connect.running.sink_task import SinkRunner, group_of
 from ottla.connect.running.source_task import SourceRunner
-from ottla.connect.running.spark_query import SparkHost, SparkRunner
+from ottla.connect.running.spark_query import SparkHost, SparkRunner, forget_checkpoint
 from ottla.connect.running.task_thread import Reports, Runner
 from ottla.connect.state.configs import (
     Change,
@@ -81,6 +82,10 @@ _RESET: Final = "The offsets for this connector have been reset successfully"
 _UNKNOWN_GROUP: Final = {ErrorCode.group_id_not_found}
 
 
+class RequestElsewhere(Exception):
+    """What a request is about is another worker's; the text is its address."""
+
+
 class Herder(Worker):
     def __init__(
         self, settings: WorkerSettings, plugins: Plugins, cluster: ClusterClient, worker_id: Callable[[], str]
@@ -103,6 +108,7 @@ class Herder(Worker):
         self._loop = asyncio.get_running_loop()
         self._changing = asyncio.Lock()
         self._worked = asyncio.Event()
+        self._slots: set[int] = set()
         self.on_logger: Callable[[str, str], object] = lambda logger, level: None
 
     @property
@@ -124,22 +130,61 @@ class Herder(Worker):
             self._forget(name)
         self._work.put_nowait(self._lifecycle.reconcile)
 
+    # Which of all connectors and tasks are this worker's
+
+    def share(self, slot_count: int) -> None:
+        """From here on only those of the slots that `gain` has brought; all of them without it."""
+        self._lifecycle.is_assigned = lambda unit: slot_of(unit, slot_count) in self._slots
+
+    def gain(self, slots: set[int]) -> None:
+        """From any thread."""
+
+        def gain() -> None:
+            self._slots |= slots
+            self._work.put_nowait(self._lifecycle.reconcile)
+
+        self._loop.call_soon_threadsafe(gain)
+
+    def lose(self, slots: set[int], slot_count: int) -> None:
+        """From any thread but the loop's; returns when nothing of them runs any more."""
+
+        async def lose() -> None:
+            self._slots -= slots
+            if not self.is_ready:
+                # The worker stops, and everything has.
+                return
+            self._work.put_nowait(self._lifecycle.reconcile)
+            await self._until(
+                lambda: all(slot_of(unit, slot_count) not in slots for unit in self._lifecycle.running)
+            )
+
+        asyncio.run_coroutine_threadsafe(lose(), self._loop).result()
+
     async def stop(self) -> None:
         """All connectors and tasks, in good order, within the time that they have for it."""
         self._work.put_nowait(self._lifecycle.stop_all)
-        grace_s = self.settings["task.shutdown.graceful.timeout.ms"] / 1000 + 2
-        deadline = time.monotonic() + grace_s
-        await self._work.join()
-        while self._lifecycle.running and (left_s := deadline - time.monotonic()) > 0:
-            # Reports of connectors and tasks that have stopped are work, too.
-            self._worked.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._worked.wait(), left_s)
-        await asyncio.wait_for(self._outbox.join(), grace_s)
+        await self._until(lambda: not self._lifecycle.running)
+        self.is_ready = False
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._outbox.join(), self._grace_s)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.to_thread(self._spark.stop)
+
+    @property
+    def _grace_s(self) -> float:
+        return float(self.settings["task.shutdown.graceful.timeout.ms"]) / 1000 + 2
+
+    async def _until(self, is_so: Callable[[], bool]) -> None:
+        """For as long as tasks have to stop, at most."""
+        deadline = time.monotonic() + self._grace_s
+        await self._work.join()
+        while not is_so() and (left_s := deadline - time.monotonic()) > 0:
+            # Reports of connectors and tasks that have stopped are work, too.
+            self._worked.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._worked.wait(), left_s)
 
     # Commands
 
@@ -201,8 +246,19 @@ class Herder(Worker):
             raise not_found(f"Unknown connector: {name}")
         if isinstance(unit, TaskId) and unit.task >= len(entry.tasks):
             raise not_found(f"Unknown task: {unit}")
+        if not self._lifecycle.is_assigned(unit):
+            raise RequestElsewhere(self._owner(unit))
         self._work.put_nowait(lambda: self._lifecycle.restart_one(unit))
         await self._work.join()
+
+    def _owner(self, unit: Unit) -> str:
+        """The worker that has it, by what it said last."""
+        found = (
+            self.statuses.tasks.get(unit) if isinstance(unit, TaskId) else self.statuses.connectors.get(unit)
+        )
+        if found is None:
+            raise not_found(f"No status found for {unit}: no worker has it yet")
+        return found.worker
 
     async def set_cluster_logger(self, logger: str, level: str) -> None:
         await self._append_config([logger_entry(logger, level)])
@@ -221,7 +277,13 @@ class Herder(Worker):
     async def alter_offsets(self, name: str, wanted: Sequence[Wanted] | None) -> str:
         """What to tell; `wanted` None forgets all."""
         entry = self._stopped(name)
-        if self._kind(entry.config) is Kind.SINK:
+        if issubclass(self._class(entry.config), SparkSource | SparkSink):
+            if wanted is not None:
+                raise bad_request(
+                    f"How far {name} is lies in Spark's checkpoint: it can be reset (DELETE), not altered"
+                )
+            await asyncio.to_thread(forget_checkpoint, self.settings, name)
+        elif self._kind(entry.config) is Kind.SINK:
             await self._alter_sink(name, entry, wanted)
         else:
             await self._alter_source(name, entry, wanted)

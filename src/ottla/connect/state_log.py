@@ -73,6 +73,9 @@ class TopicLog:
         self._thread.start()
         await self.read_to_end()
 
+    def partition_count(self, topic: str) -> int:
+        return sum(name == topic for name, _ in self._positions)
+
     async def append(self, topic: str, entries: Sequence[Entry]) -> None:
         if not entries:
             return

@@ -16,7 +16,7 @@ from ottla.connect.connector_settings import (
     plugin_settings,
 )
 from ottla.connect.errors import ConnectError, SettingError, bad_request, not_found
-from ottla.connect.plugin import Connector, SourceConnector
+from ottla.connect.plugin import Connector, SourceConnector, SparkSink, SparkSource
 from ottla.connect.plugins import Kind, Listed, Plugins
 from ottla.connect.settings.definition import Checked, Setting
 
@@ -89,6 +89,10 @@ class Validator:
         for what in ("key", "value", "header"):
             for name, each in converter_part(self._plugins, given, what).items():
                 checked.setdefault(name, each)
+        if issubclass(connector, SparkSource | SparkSink) and aliases(given.get("transforms")):
+            checked["transforms"].errors.append(
+                "Connectors on Spark take no transforms: let the connector itself change its columns."
+            )
         if not any(each.errors for each in checked.values()):
             self._check_together(connector(), given, checked)
         return Validation(str(given[CONNECTOR_CLASS]), checked)

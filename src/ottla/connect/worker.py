@@ -19,6 +19,7 @@ from ottla.client.peer import PeerUnusable
 from ottla.config.listeners import ANY_HOST
 from ottla.connect.errors import ConnectError
 from ottla.connect.herder import Herder
+from ottla.connect.membership import Membership
 from ottla.connect.plugins import Plugins, installed
 from ottla.connect.rest.app import connect_app
 from ottla.connect.state_log import LocalLog, TopicLog
@@ -60,6 +61,7 @@ async def running_worker(
             raise ConnectError(f"{settings.bootstrap_servers} cannot be reached: {error}") from error
         herder = Herder(settings, plugins or installed(), cluster, lambda: address)
         log: TopicLog | LocalLog
+        membership: Membership | None = None
         if stands_alone:
             kept = {settings["offset.storage.topic"]: settings["offset.storage.file.filename"]}
             log = LocalLog(herder.topics, kept)
@@ -79,7 +81,20 @@ async def running_worker(
         server.capture_signals = _no_signals  # type: ignore[method-assign,assignment]
         serving = asyncio.create_task(server.serve([listening]))
         try:
+            if isinstance(log, TopicLog):
+                topic = settings["offset.storage.topic"]
+                slot_count = log.partition_count(topic)
+                herder.share(slot_count)
+                membership = Membership(
+                    client,
+                    settings["group.id"],
+                    topic,
+                    herder.gain,
+                    lambda slots: herder.lose(slots, slot_count),
+                )
             await herder.start(log)
+            if membership is not None:
+                membership.start()
             for config in connectors:
                 await herder.put_connector(config["name"], config, replace=True)
             yield RunningWorker(address, herder)
@@ -87,6 +102,8 @@ async def running_worker(
             server.should_exit = True
             await serving
             await herder.stop()
+            if membership is not None:
+                await asyncio.to_thread(membership.stop)
             await log.stop()
 
 

@@ -22,7 +22,8 @@ SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
 
 @dataclass(frozen=True)
 class Ask:
-    """One request; `until` repeats it until the answer has that text, for what happens in the background."""
+    """One request; `until` repeats it until the answer has that text, for what happens in the background;
+    `one and another` stand for two."""
 
     method: str
     path: str
@@ -165,7 +166,7 @@ def life_of_a_source(directory: Path) -> Iterator[Ask]:
     yield Ask("POST", "/connectors/lines/tasks/7/restart")
     yield Ask("GET", "/connectors/lines/status", until='"id": 0, "state": "RUNNING"')
     yield Ask("PUT", "/connectors/lines/stop")
-    yield Ask("GET", "/connectors/lines/status", until='"tasks": []')
+    yield Ask("GET", "/connectors/lines/status", until='"tasks": [] and STOPPED')
     yield Ask("GET", "/connectors/lines/tasks")
     yield Ask("GET", "/connectors/lines/offsets")
     place = {"filename": f"{directory}/in.txt"}
@@ -200,7 +201,7 @@ def life_of_a_sink(directory: Path) -> Iterator[Ask]:
     yield Ask("GET", "/connectors/copy/offsets", until="kafka_offset")
     yield Ask("GET", "/connectors/copy/topics", until="kept-lines")
     yield Ask("PUT", "/connectors/copy/stop")
-    yield Ask("GET", "/connectors/copy/status", until='"tasks": []')
+    yield Ask("GET", "/connectors/copy/status", until='"tasks": [] and STOPPED')
     place = {"kafka_topic": "kept-lines", "kafka_partition": 0}
     for row in (
         {"partition": {"topic": "kept-lines"}, "offset": {"kafka_offset": 1}},
@@ -290,7 +291,7 @@ def _answer(address: str, ask: Ask, directory: Path) -> dict[str, Any]:
         found = _send(address, ask)
         # While workers rebalance Kafka's refuses changes; asking again is what its documents say to do.
         is_passing = found["status"] == 409 and "rebalance" in json.dumps(found["body"])
-        if not is_passing and ask.until in json.dumps(found):
+        if not is_passing and all(text in json.dumps(found) for text in ask.until.split(" and ")):
             break
         if time.monotonic() > deadline:
             raise AssertionError(f"{ask.name}: no {ask.until!r} in {found}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import urllib.error
+import urllib.request
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -18,8 +20,8 @@ from starlette.routing import Route
 
 from ottla import __version__
 from ottla.connect.connector_settings import CONNECTOR_CLASS, NAME
-from ottla.connect.errors import SERVER_ERROR, ConnectError, RestError, bad_request, not_found
-from ottla.connect.herder import Herder
+from ottla.connect.errors import CONFLICT, SERVER_ERROR, ConnectError, RestError, bad_request, not_found
+from ottla.connect.herder import Herder, RequestElsewhere
 from ottla.connect.offset_requests import read_wanted
 from ottla.connect.plugins import Kind
 from ottla.connect.rest.loggers import Loggers
@@ -28,6 +30,7 @@ from ottla.connect.state.configs import RestartAsked, TargetState
 from ottla.connect.state.entries import TaskId
 
 _HEALTH_S: Final = 10.0
+_FORWARD_S: Final = 60.0
 _FORBIDDEN: Final = 403
 _log = logging.getLogger(__name__)
 
@@ -83,6 +86,7 @@ def connect_app(
         exception_handlers={
             HTTPException: _http_error,
             RestError: _rest_error,
+            RequestElsewhere: _forwarded,
             ConnectError: _other_error,
             Exception: _other_error,
         },
@@ -100,6 +104,26 @@ def _one_of(handlers: Mapping[str, Handler]) -> Handler:
 async def _rest_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, RestError)
     return _error(error.status, str(error))
+
+
+async def _forwarded(request: Request, error: Exception) -> Response:
+    """The same request to the worker that it is about; once, since two that disagree would go on for ever."""
+    if "forward" in request.query_params:
+        message = f"{request.url.path} was sent to the wrong worker while workers rebalance: ask again"
+        return _error(CONFLICT, message)
+    target = f"http://{error}{request.url.path}?{request.url.query}&forward=false"
+
+    def send() -> Response:
+        asked = urllib.request.Request(target, b"", method=request.method)
+        try:
+            with urllib.request.urlopen(asked, timeout=_FORWARD_S) as answer:
+                return Response(answer.read(), answer.status, media_type="application/json")
+        except urllib.error.HTTPError as refused:
+            return Response(refused.read(), refused.code, media_type="application/json")
+        except OSError as lost:
+            return _error(SERVER_ERROR, f"the worker {error} cannot be reached: {lost}")
+
+    return await asyncio.to_thread(send)
 
 
 async def _http_error(_: Request, error: Exception) -> Response:

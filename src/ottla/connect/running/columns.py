@@ -38,7 +38,7 @@ _KINDS: Final = {
 
 
 def written_columns(rows: Any, converters: Converters, given: Mapping[str, str]) -> Any:
-    """A source's rows as the columns of a topic; `topic` of the configuration where they name none."""
+    """A source's rows as the columns of a topic; where they name none, the configuration has to."""
     from pyspark.sql import functions as F  # noqa: N812
 
     names = set(rows.columns)
@@ -49,9 +49,7 @@ def written_columns(rows: Any, converters: Converters, given: Mapping[str, str])
         chosen.append(_written(rows, "key", converters.key).alias("key"))
     if "topic" in names:
         chosen.append(F.col("topic"))
-    elif "topic" in given:
-        chosen.append(F.lit(given["topic"]).alias("topic"))
-    else:
+    elif "topic" not in given:
         raise ConnectError("a source's rows need a column topic, or its configuration a setting topic")
     chosen += [F.col(name) for name in ("partition", "headers", "timestamp") if name in names]
     return rows.select(*chosen)

@@ -122,8 +122,8 @@ class SparkRunner(TaskThread):
             from ottla.spark.sink import write_stream
 
             rows = written_columns(self._connector.read(session), converters, self._given)
-            topics = {self._given["topic"]} if "topic" in self._given else set()
-            for topic in topics:
+            topic = None if "topic" in rows.columns else self._given["topic"]
+            if topic is not None:
                 self._worker.ensure_topic(self._given, topic)
                 self._worker.topic_used(self.task, topic)
             client = self._worker.settings.client_of("producer", self._given)
@@ -132,6 +132,7 @@ class SparkRunner(TaskThread):
                 application_id=f"{self._worker.settings['group.id']}-{self.task}",
                 bootstrap_servers=client.pop("bootstrap.servers"),
                 checkpoint=self._checkpoint,
+                topic=topic,
                 options={f"kafka.{name}": value for name, value in client.items()},
                 query_name=str(self.task),
             )
