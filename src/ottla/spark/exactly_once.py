@@ -166,6 +166,11 @@ class MicroBatchWriter:
             # The source has no offsets that a group here could hold: the mark stands with where rows go to.
             place = targets[0] if targets else (str(self._options.topic), 0)
             offsets[place] = CommittedOffset(batch_id, mark)
+        if not offsets:
+            # Nothing was written and there is nowhere to say so: for the brokers the transaction has not
+            # begun,
+            # and they refuse to end it. Whoever runs the micro-batch again finds it empty again.
+            return
         await self._transactions.commit(self._application_id, offsets)
 
     async def _offsets_here(self, batch_id: int) -> Offsets:
