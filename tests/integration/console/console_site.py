@@ -13,6 +13,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 ORDERS = 300
+# What a coordinator, or whoever is to become one, says until it is there.
+_COMING = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
 
 
 @dataclass
@@ -90,7 +96,7 @@ def commit(bootstrap: str, group: str, topic: str, partitions: int) -> None:
                 consumer.commit(offsets=offsets, asynchronous=False)
                 return
             except KafkaException as error:
-                if not error.args[0].retriable() and error.args[0].code() != KafkaError.NOT_COORDINATOR:
+                if error.args[0].code() not in _COMING:
                     raise
                 assert time.monotonic() < until, error
     finally:
