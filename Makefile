@@ -14,7 +14,7 @@ SEEDS ?= 100
 FROM ?= 0
 WORKLOAD ?= admin
 
-.PHONY: help install wheel quickstart test sim soak lint audit format bench docs screenshots clean
+.PHONY: help install wheel quickstart test sim soak lint audit format bench docs site screenshots clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -91,6 +91,11 @@ docs: $(INSTALLED) ## Regenerate docs/reference
 
 screenshots: $(INSTALLED) ## Take the screenshots of the console's guide; needs Chromium
 	$(BIN)/python tests/integration/console/screenshots.py docs/guides/console
+
+site: | $(BIN)/python ## Build the documentation as pages with a search, dist/site/index.html
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@ls dist/site/index.html
 
 clean: ## Remove everything that can be made again
 	rm -rf $(VENV) dist $(NODE_TESTS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
