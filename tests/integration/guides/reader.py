@@ -7,6 +7,7 @@ Of a fenced block, the words behind the language say what to do with it; pages d
 - `sh stays`: type it in a terminal of its own, where it stays; a broker is waited for. Programs get Ctrl-C
   before the block with `ottla stop`.
 - `sh ctrl-c`: type it, and Ctrl-C when all of the `text` behind it has come out.
+- `sh again`: type it again until that comes out, since what it asks for follows a moment later.
 - `sh run=no`: not here (installing, another machine).
 
 Ports are exchanged for free ones, so that many readers may be at work on one machine.
@@ -83,7 +84,8 @@ class Reader:
             if block.file is not None:
                 (self.directory / block.file).write_text(self._here(block.text))
             elif block.language == "sh" and "run=no" not in block.words:
-                self._type(block, behind.text if behind.language == "text" else "")
+                expected = behind.text if behind.language == "text" else ""
+                (self._type_again if "again" in block.words else self._type)(block, expected)
 
     def wait_ended(self) -> None:
         """All that stayed has to have ended, as the last lines of a guide should see to."""
@@ -94,6 +96,15 @@ class Reader:
         for port, free in self._ports.items():
             text = re.sub(rf"\b{port}\b", free, text)
         return re.sub(r"\bottla start\b", f"ottla start --port {self._ports['9092']}", text)
+
+    def _type_again(self, block: Block, expected: str) -> None:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while True:
+            try:
+                return self._type(block, expected)
+            except AssertionError:
+                if time.monotonic() > deadline:
+                    raise
 
     def _type(self, block: Block, expected: str) -> None:
         if "ottla stop" in block.text:
