@@ -165,7 +165,7 @@ def _watch(
             for application in applications:
                 if (failed := application.failure()) is not None:
                     return _explained(*failed)
-            if given.once and all(app.is_idle() and ahead.lag() == 0 for app, ahead in waited_for):
+            if given.once and all(ahead.lag() == 0 and app.is_idle() for app, ahead in waited_for):
                 refresh(_progress(applications))
                 break
     return None
