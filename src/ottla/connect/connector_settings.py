@@ -26,6 +26,7 @@ TOPICS: Final = "topics"
 TOPICS_REGEX: Final = "topics.regex"
 DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
 EXACTLY_ONCE: Final = "exactly.once.support"
+OFFSETS_TOPIC: Final = "offsets.storage.topic"
 _COMMON: Final = "Common"
 _ERRORS: Final = "Error Handling"
 _EXACTLY_ONCE_GROUP: Final = "Exactly Once Support"
@@ -278,7 +279,7 @@ _SOURCE: Final = Settings(
         display="Transaction boundary interval",
     ),
     Setting(
-        "offsets.storage.topic",
+        OFFSETS_TOPIC,
         Type.STRING,
         None,
         Importance.LOW,

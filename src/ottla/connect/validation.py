@@ -9,6 +9,7 @@ from typing import Any
 from ottla.connect.connector_settings import (
     CONNECTOR_CLASS,
     EXACTLY_ONCE,
+    OFFSETS_TOPIC,
     aliases,
     base_settings,
     check_sink,
@@ -89,6 +90,10 @@ class Validator:
         for what in ("key", "value", "header"):
             for name, each in converter_part(self._plugins, given, what).items():
                 checked.setdefault(name, each)
+        if not is_sink and given.get(OFFSETS_TOPIC):
+            checked[OFFSETS_TOPIC].errors.append(
+                f"{OFFSETS_TOPIC}: leave it out; offsets of all connectors lie in the worker's own topic"
+            )
         if issubclass(connector, SparkSource | SparkSink) and aliases(given.get("transforms")):
             checked["transforms"].errors.append(
                 "Connectors on Spark take no transforms: let the connector itself change its columns."

@@ -222,7 +222,7 @@ class SourceRunner(TaskThread):
         self._source.commit()
 
     def _commit(self, entries: Sequence[Entry]) -> None:
-        topic = self._connector.get("offsets.storage.topic") or self._worker.settings["offset.storage.topic"]
+        topic = self._worker.settings["offset.storage.topic"]
         for entry in entries:
             self._produce(topic, entry.key, entry.value)
         self._producer.commit_transaction(_TRANSACTION_S)
