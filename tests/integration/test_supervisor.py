@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from ottla.cli.broker import supervisor
 from ottla.cli.broker.supervisor import Command, FailedToStart, Supervisor
@@ -230,6 +231,30 @@ def test_what_cannot_be_started_is_said(
     refused.wait_for(re.escape(message))
 
 
+def test_nobody_reads_what_is_said_and_brokers_go_on(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    command = [sys.executable, "-m", "ottla.cli.main", "start", "--brokers", "1", "--port", "0"]
+    cluster = subprocess.Popen(
+        [*command, "--data-dir", str(tmp_path / "cluster")], stdout=subprocess.PIPE, stderr=writing, text=True
+    )
+    try:
+        os.close(writing)
+        assert cluster.stdout is not None
+        told = ""
+        while not (line := cluster.stdout.readline()).startswith("Broker 1"):
+            assert line, "it ended"
+            told += line
+        os.close(reading)
+        broker = int(re.search(r"process (\d+)", line)[1])  # type: ignore[index]
+        os.kill(broker, signal.SIGKILL)
+        address = re.search(r"Ready: (\S+)", told)[1]  # type: ignore[index]
+        AdminClient({"bootstrap.servers": address}).list_topics(timeout=WAIT_S)
+        assert cluster.poll() is None
+    finally:
+        cluster.terminate()
+        assert cluster.wait(WAIT_S) == 0
+
+
 def test_directories_of_others_are_refused(start: Callable[..., Started], tmp_path: Path) -> None:
     cluster = start("--brokers", "1", "--port", "0", "--data-dir", str(tmp_path / "cluster"))
     cluster.wait_for("Ready")
@@ -239,3 +264,6 @@ def test_directories_of_others_are_refused(start: Callable[..., Started], tmp_pa
     single = start("--brokers", "1", "--port", "0", "--data-dir", str(tmp_path / "cluster/broker-1/data"))
     assert single.process.wait(WAIT_S) == 1
     single.wait_for("has the data of a single broker; choose another --data-dir")
+    alone = start("--port", "0", "--data-dir", str(tmp_path / "cluster"))
+    assert alone.process.wait(WAIT_S) == 1
+    alone.wait_for("has the data of 1 brokers; say --brokers 1, or run one of them: ottla start ")

@@ -61,6 +61,18 @@ def test_sizes_that_cannot_be_are_refused(size):
         frames.next_frame()
 
 
+@pytest.mark.parametrize(
+    ("first", "guess"), [(b"GET /", "looks like HTTP"), (b"\x16\x03\x01", "looks like TLS")]
+)
+def test_what_is_no_request_is_named(first, guess):
+    frames, _ = reader()
+    data = first + b"\0" * 16
+    frames.target()[: len(data)] = data
+    frames.received(len(data))
+    with pytest.raises(MalformedFrame, match=guess):
+        frames.next_frame()
+
+
 def deliver(frames: FrameReader, data: bytes) -> int:
     """How many bytes have to be reserved before more can be read."""
     for at in range(0, len(data), SCRATCH):

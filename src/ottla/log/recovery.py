@@ -426,8 +426,18 @@ class _Opening:
                 problem = error
             break
         if problem is not None:
-            level = logging.ERROR if next_offset < recovery_point else logging.WARNING
-            log.log(level, "%s: cut off at offset %d, %s", segment.path, next_offset, problem)
+            # What was half written when the power went is nobody's loss; what lies whole behind it may be.
+            behind = next_whole_batch(
+                segment.file, problem.position, limit, next_offset, _offsets_within(segment)
+            )
+            level = logging.WARNING if behind is None and next_offset >= recovery_point else logging.ERROR
+            loss = (
+                ""
+                if behind is None
+                else f"; {limit - behind[0]} bytes of records behind it, from offset {behind[1]} on, are "
+                "dropped with it: fetched again where another replica has them, and lost where none has"
+            )
+            log.log(level, "%s: cut off at offset %d, %s%s", segment.path, next_offset, problem, loss)
             self._scan.bytes_truncated += limit - segment.size
             segment.file.truncate(segment.size)
             self._unsynced.paths.append(segment.path)

@@ -47,6 +47,15 @@ def lay_out(
     return cluster_id
 
 
+def check_of_one_broker(disk: Disk, directory: str) -> None:
+    """MetaPropertiesError where several brokers have their directories in it."""
+    if found := _formatted(disk, directory):
+        raise MetaPropertiesError(
+            f"{directory}: has the data of {len(found)} brokers; say --brokers {len(found)}, or run one of "
+            f"them: ottla start {directory}/broker-1/server.properties"
+        )
+
+
 def _formatted(disk: Disk, directory: str) -> dict[int, str]:
     """Cluster ids of the brokers that have been started here before."""
     found: dict[int, str] = {}

@@ -84,8 +84,9 @@ class Directories(NamedTuple):
         if not self.formatted:
             raise MetaPropertiesError(
                 f"{', '.join(self.new)}: has no {FILE_NAME}, and this node is one of several, which must all "
-                "have the id of their cluster: kafka-storage format --cluster-id ID --config FILE, with the "
-                "same ID on every node (kafka-storage random-uuid draws one)"
+                "have the id of their cluster: kafka-storage format --cluster-id ID --config FILE. The ID of "
+                "a cluster that is there already says kafka-cluster cluster-id --bootstrap-server HOST:PORT; "
+                "for a new one kafka-storage random-uuid draws it, the same for every node"
             )
 
     def write_new(self, disk: Disk) -> dict[str, MetaProperties]:

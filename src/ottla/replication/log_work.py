@@ -225,7 +225,7 @@ class LogWork:
             return
         del self._wanted[creation.partition]
         if creation.tries:
-            log.warning("%s: its log is there now, at the %dth try", creation.partition, creation.tries + 1)
+            log.warning("%s: its log is there now, after %d tries", creation.partition, creation.tries + 1)
         self._tried(creation)
         outcome.update_config(creation.config)
         self._on_made(creation, outcome)

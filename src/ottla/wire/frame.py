@@ -34,6 +34,20 @@ def _buffer(size: int) -> memoryview:
     return memoryview(bytearray(size) if size < LAZY_BYTES_MIN else mmap.mmap(-1, size))
 
 
+_HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PRI ")
+_TLS_HANDSHAKE = b"\x16\x03"
+
+
+def _guess(size: int) -> str:
+    """What the first bytes are, if not a size."""
+    first = SIZE.pack(size)
+    if first in _HTTP:
+        return ": this looks like HTTP"
+    if first.startswith(_TLS_HANDSHAKE):
+        return ": this looks like TLS, which the listener does not speak"
+    return ""
+
+
 class MalformedFrame(Exception):
     """The stream cannot be understood from here on; the connection has to be closed."""
 
@@ -81,8 +95,8 @@ class FrameReader:
         if size > available:
             if size > self.frame_bytes_max:
                 raise MalformedFrame(
-                    f"it announces a request of {size} bytes, more than socket.request.max.bytes="
-                    f"{self.frame_bytes_max}, which is less until a client has proved who it is"
+                    f"it announces a request of {size} bytes, more than the {self.frame_bytes_max} it may "
+                    f"have (socket.request.max.bytes, or less before a login){_guess(size)}"
                 )
             return None
         if size < REQUEST_HEADER_BYTES_MIN:

@@ -81,6 +81,23 @@ def test_a_flipped_bit_in_the_unsynced_tail_cuts_the_log_there(position: int) ->
     assert log.size_bytes == position // SIZE * SIZE
 
 
+def test_whole_records_that_are_cut_off_are_an_error_that_says_how_many_bytes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kit = LogKit()
+    fill(kit.open(), 20)
+    kit.flip(FIRST, 5 * SIZE + SIZE - 1)
+    kit.open(clean=False)
+    [told] = [record for record in caplog.records if "cut off at offset 5" in record.message]
+    assert told.levelname == "ERROR"
+    assert f"{14 * SIZE} bytes of records behind it, from offset 6 on, are dropped" in told.message
+    caplog.clear()
+    kit.overwrite(FIRST, kit.content(FIRST)[:-1])
+    kit.open(clean=False)
+    [told] = [record for record in caplog.records if "cut off at offset 4" in record.message]
+    assert told.levelname == "WARNING"
+
+
 def test_rot_below_the_recovery_point_takes_nothing_else_with_it(caplog: pytest.LogCaptureFixture) -> None:
     kit = LogKit()
     fill(kit.open(), 20)

@@ -24,13 +24,14 @@ from ottla.cli.broker.stop_signals import ignore_from_now_on, stop_signals, stop
 from ottla.config import BrokerConfig, ConfigError
 from ottla.log.manager import LogInTwoDirs
 from ottla.membership import NotJoined
+from ottla.metadata.local_directories import check_of_one_broker
 from ottla.metadata.meta_properties import MetaPropertiesError
 from ottla.metadata.records import MetadataRecordError
 from ottla.node import Node
 from ottla.raft.metadata_log import QuorumError
 from ottla.raft.quorum_state import QuorumStateDamaged
 from ottla.runtime import real_runtime
-from ottla.runtime.disk import DiskLocked
+from ottla.runtime.disk import DiskLocked, PosixDisk
 from ottla.runtime.freed_memory import keep_giving_back, share_one_heap
 
 # What keeps a node from starting and is for the operator to mend: the texts say how.
@@ -59,7 +60,9 @@ def serve(
     log_to_stderr(log_level)
     try:
         config = broker_config(properties_file, port, data_dir, settings)
-    except ConfigError as error:
+        for directory in config.log_dirs:
+            check_of_one_broker(PosixDisk(), directory)
+    except (ConfigError, MetaPropertiesError) as error:
         return _fail(str(error))
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}")

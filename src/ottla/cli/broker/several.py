@@ -16,7 +16,7 @@ from ottla import __version__
 from ottla.cli.broker import pid_file
 from ottla.cli.broker.settings import given_properties
 from ottla.cli.broker.stop_signals import ignore_from_now_on, stop_signals
-from ottla.cli.broker.supervisor import Command, FailedToStart, Supervisor
+from ottla.cli.broker.supervisor import Command, FailedToStart, Supervisor, tell
 from ottla.client.admin.quorum import quorum_leader
 from ottla.client.admin.topics import list_topics
 from ottla.client.cluster import ClusterClient
@@ -153,7 +153,7 @@ def _partitions(names: Sequence[str]) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"ottla: {text}", file=sys.stderr, flush=True)
+    tell(f"ottla: {text}")
 
 
 def _fail(message: str) -> int:

@@ -12,6 +12,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 READY = re.compile(r"Ready: \S+ in [\d.]+ s")
@@ -158,7 +159,13 @@ class _Child:
             self.ready.set()
 
     def _forward(self, line: str) -> None:
-        print(f"[{self.number}] {line}", file=sys.stderr, flush=True)
+        tell(f"[{self.number}] {line}")
+
+
+def tell(line: str) -> None:
+    """Whoever read it may be gone, or its disk full: no reason to stop serving."""
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 async def _lines(stream: asyncio.StreamReader, take: Callable[[str], None]) -> None:

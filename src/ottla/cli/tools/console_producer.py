@@ -37,6 +37,8 @@ def run(given: argparse.Namespace) -> int:
             failures.append(error.str())
             print(f"{given.prog}: a record was not written to {given.topic}: {error.str()}", file=sys.stderr)
 
+    from confluent_kafka import KafkaException
+
     try:
         for record in reader.records(_lines()):
             _produce(producer, given.topic, record, delivered)
@@ -45,6 +47,9 @@ def run(given: argparse.Namespace) -> int:
                 producer.flush()
             elif sent % _POLL_EVERY == 0:
                 producer.poll(0)
+    except KafkaException as error:
+        # Nothing that follows could be written either.
+        delivered(error.args[0], None)
     finally:
         while producer.flush(_FLUSH_SECONDS):
             pass
