@@ -69,6 +69,20 @@ def test_pause_and_resume_reach_connector_and_task() -> None:
     ]
 
 
+def test_a_pause_that_comes_while_a_task_starts_is_not_forgotten() -> None:
+    configs, lifecycle = started()
+    again = RestartAsked("c", only_failed=False, include_tasks=True)
+    assert Stop(TASK, 2) in lifecycle.restart(again, ())
+    assert Start(TASK, 3, CONFIG, CONFIG, False) in lifecycle.stopped(TASK, 2)
+    apply(configs, [target_entry("c", TargetState.PAUSED)])
+    assert lifecycle.reconcile() == []
+    assert lifecycle.started(TASK, 3) == [
+        Publish(TASK, State.RUNNING),
+        Pause(TASK, 3),
+        Publish(TASK, State.PAUSED),
+    ]
+
+
 def test_a_stopped_connector_has_no_tasks() -> None:
     configs, lifecycle = started()
     apply(configs, [target_entry("c", TargetState.STOPPED)])

@@ -159,7 +159,8 @@ class Lifecycle:
         actions: list[Action] = [Publish(unit, state)]
         if isinstance(unit, str) and not current.is_paused:
             actions.append(ComputeTasks(unit))
-        return actions
+        # It may have been told to pause, or to go on, while it started.
+        return actions + self.reconcile()
 
     def failed(self, unit: Unit, run: int, trace: str) -> list[Action]:
         current = self._current(unit, run)
