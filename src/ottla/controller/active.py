@@ -20,7 +20,7 @@ from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import MetadataRecord
 from ottla.raft.driver import Appended, RaftDriver
 from ottla.runtime.turns import run_in_turns
-from ottla.wire.errors import KafkaError, NotController
+from ottla.wire.errors import KafkaError, NotController, RequestTimedOut
 
 log = logging.getLogger(__name__)
 
@@ -104,8 +104,14 @@ class ActiveController:
         *,
         validate_only: bool = False,
         in_parts: bool = False,
+        only_once: bool = False,
     ) -> T:
-        """`in_parts`: the records need not count together, so that there may be more than fit a batch."""
+        """`in_parts`: the records need not count together, so that there may be more than fit a batch.
+
+        NotController says that the next leader may be asked, though records that were not committed under
+        this one may be under that. With `only_once` that is told as RequestTimedOut: what takes something
+        away might take it from whoever has made it again since.
+        """
         while True:
             appended: Appended | None = None
             cuts = self._cuts
@@ -120,17 +126,17 @@ class ActiveController:
                 for first in range(0, len(records), part_size):
                     appended = self._append(records[first : first + part_size])
             if appended is not None:
-                await appended.committed
+                await _until_committed(appended, only_once)
                 return result.response
             # An answer without records rests on those of others all the same.
             await self._wait_accepted()
             if cuts == self._cuts:
                 return result.response
 
-    async def write(self, result: Result[T], *, validate_only: bool = False) -> T:
-        """What a command that needs no turns made of `newest`, just now."""
+    async def write(self, result: Result[T], *, validate_only: bool = False, only_once: bool = False) -> T:
+        """What a command that needs no turns made of `newest`, just now. `only_once` as for `decide`."""
         if result.records and not validate_only:
-            await self._append(result.records).committed
+            await _until_committed(self._append(result.records), only_once)
         return result.response
 
     async def write_in_parts(self, result: Result[T]) -> T:
@@ -162,3 +168,15 @@ class ActiveController:
         self._initial = []
         self._accepted = appended
         return appended
+
+
+async def _until_committed(appended: Appended, only_once: bool) -> None:
+    try:
+        await appended.committed
+    except NotController as lost:
+        if not only_once:
+            raise
+        raise RequestTimedOut(
+            f"The change was written, but not committed while this node led: {lost}. "
+            "The next leader may commit it; describe it to find out"
+        ) from lost

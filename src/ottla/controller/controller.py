@@ -179,7 +179,7 @@ class LocalController:
         return await self.active.decide(command, validate_only=validate_only)
 
     async def delete_topics(self, topics: Sequence[TopicRef]) -> list[TopicOutcome]:
-        return await self.active.decide(lambda newest: delete_topics(newest, topics))
+        return await self.active.decide(lambda newest: delete_topics(newest, topics), only_once=True)
 
     async def create_partitions(
         self, requests: Sequence[NewPartitions], *, validate_only: bool = False
@@ -290,7 +290,7 @@ class LocalController:
     async def delete_acls(self, filters: Sequence[AclFilter]) -> list[AclDeletion]:
         from ottla.controller.acls import delete_acls
 
-        return await self.active.decide(lambda newest: delete_acls(newest, filters))
+        return await self.active.decide(lambda newest: delete_acls(newest, filters), only_once=True)
 
     async def alter_client_quotas(
         self, alterations: Sequence[QuotaAlteration], *, validate_only: bool = False
@@ -310,7 +310,9 @@ class LocalController:
     ) -> list[ScramOutcome]:
         from ottla.controller.scram_credentials import alter_scram_credentials
 
-        return await self.active.decide(lambda newest: alter_scram_credentials(newest, deletions, upsertions))
+        return await self.active.decide(
+            lambda newest: alter_scram_credentials(newest, deletions, upsertions), only_once=bool(deletions)
+        )
 
     async def create_delegation_token(
         self, owner: str, requester: str, renewers: Sequence[str], lifetime_ms: int
@@ -321,7 +323,9 @@ class LocalController:
         token_id = uuid_text(random_uuid(self._runtime.random))
         now_ms = self._runtime.clock.now_ms()
         return await self.active.write(
-            create_token(settings, token_id, owner, requester, renewers, lifetime_ms, now_ms)
+            create_token(settings, token_id, owner, requester, renewers, lifetime_ms, now_ms),
+            # Another one would be made, and this one known to nobody.
+            only_once=True,
         )
 
     async def renew_delegation_token(self, hmac: bytes, principal: str, period_ms: int) -> int:

@@ -106,7 +106,7 @@ class Supervision:
 
     async def unregister(self, broker_id: int) -> None:
         await self._active.decide(
-            lambda newest: unregister_broker(newest, self._config, broker_id), in_parts=True
+            lambda newest: unregister_broker(newest, self._config, broker_id), in_parts=True, only_once=True
         )
         self._sessions.forget(broker_id)
         log.info("broker %d is unregistered", broker_id)

@@ -1,7 +1,8 @@
 """Envelope, version 0: a client's request, handed on by the broker it was sent to (KIP-590).
 
 It is answered as if the client had asked here. Only what the active controller answers may be handed on;
-INVALID_REQUEST for anything else, NOT_CONTROLLER where this node is not the one.
+INVALID_REQUEST for anything else, NOT_CONTROLLER where this node is not the one, or is not any more
+when it would have answered: the broker asks the next one then.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.frame import MalformedFrame
 from ottla.wire.messages import SerialError, codec
 from ottla.wire.primitives import skip_tags
+from ottla.wire.refused_answers import is_for_another_controller
 
 _HEADER = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
 
@@ -49,6 +51,8 @@ async def envelope(broker: Broker, context: RequestContext, request: EnvelopeReq
     result = handler(broker, RequestContext(session, version, correlation_id, api.key), inner)
     if api.is_async:
         result = await result
+    if is_for_another_controller(api.key, result):
+        return EnvelopeResponse(error_code=ErrorCode.not_controller)
     answer = pack_answer(correlation_id, message.response_header_flexible, message.write(result))
     return EnvelopeResponse(response_data=answer, error_code=ErrorCode.none)
 

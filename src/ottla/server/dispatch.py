@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
-from dataclasses import fields, is_dataclass
-from functools import cache, partial
+from collections.abc import Callable, Coroutine, Hashable
+from dataclasses import is_dataclass
 from typing import Any, TypeAlias, cast
 
 from ottla.handlers.context import Broker, RequestContext
@@ -24,6 +23,7 @@ from ottla.wire.errors import NotController, UnsupportedVersion
 from ottla.wire.frame import MalformedFrame
 from ottla.wire.messages import Codec, SerialError, codec
 from ottla.wire.primitives import skip_tags
+from ottla.wire.refused_answers import is_for_another_controller, list_fields
 
 DECODED_AT_ONCE_BYTES_MAX = 64 * 1024
 WRITTEN_AT_ONCE_ITEMS_MAX = 1000
@@ -157,12 +157,12 @@ class Dispatcher:
             kept = _Copy(frame, self.request_bytes)
             return correlation_id, flexible, self._answer_large(api, message, context, kept, at)
         request = _decoded(api, message, context, frame, at)
-        if api.is_forwarded and self._is_answered_elsewhere(api, context, request):
-            answer = self._forward(api, message, context, bytes(frame), request)
+        if api.is_forwarded and self._may_forward(api, context, request):
+            answer = self._ask_controller(api, message, context, bytes(frame), request)
             return correlation_id, flexible, self._later(answer, api, context)
         if not api.is_async:
             return correlation_id, flexible, [message.write(handler(self._broker, context, request))]
-        answer = self._answer(message, partial(handler, self._broker, context, request))
+        answer = self._answer(api, message, context, request)
         return correlation_id, flexible, self._later(answer, api, context)
 
     def _answer_large(
@@ -173,13 +173,11 @@ class Dispatcher:
 
         async def answer() -> list[ReadableBuffer]:
             request = await offload.run(_decoded, api, message, context, memoryview(kept.frame), at)
-            if api.is_forwarded and self._is_answered_elsewhere(api, context, request):
-                return await self._forward(api, message, context, kept.frame, request)
+            if api.is_forwarded and self._may_forward(api, context, request):
+                return await self._ask_controller(api, message, context, kept.frame, request)
             # An answer may be long in coming: what was asked is kept once, not twice.
             kept.drop()
-            result = api.load()(self._broker, context, request)
-            if api.is_async:
-                result = await result
+            result = await self._handled(api, context, request)
             return [await offload.run(message.write, result)]
 
         return self._later(answer(), api, context, kept)
@@ -196,19 +194,37 @@ class Dispatcher:
     def _end_round(self) -> None:
         self._beginning_until = None
 
-    async def _answer(self, message: Codec, handler: Callable[[], Awaitable[Any]]) -> list[ReadableBuffer]:
+    async def _handled(self, api: Api, context: RequestContext, request: Any) -> Any:
+        result = api.load()(self._broker, context, request)
+        return await result if api.is_async else result
+
+    async def _answer(
+        self, api: Api, message: Codec, context: RequestContext, request: Any
+    ) -> list[ReadableBuffer]:
         await self._begin()
-        result = await handler()
+        return await self._written(message, await self._handled(api, context, request))
+
+    async def _written(self, message: Codec, result: Any) -> list[ReadableBuffer]:
         if _items(result, WRITTEN_AT_ONCE_ITEMS_MAX) < WRITTEN_AT_ONCE_ITEMS_MAX:
             return [message.write(result)]
         return [await self._broker.runtime.offload.run(message.write, result)]
 
-    def _is_answered_elsewhere(self, api: Api, context: RequestContext, request: Any) -> bool:
-        broker = self._broker
-        if broker.forwarding is None or broker.controller.is_active:
+    def _may_forward(self, api: Api, context: RequestContext, request: Any) -> bool:
+        if self._broker.forwarding is None:
             return False
         # Whoever asks on a controller's listener looks for the active one, and is told that this is not it.
         return context.session.served is REGISTRY and not (api.stays is not None and api.stays(request))
+
+    async def _ask_controller(
+        self, api: Api, message: Codec, context: RequestContext, frame: bytes, request: Any
+    ) -> list[ReadableBuffer]:
+        """Whichever node that is by the time of the answer: clients of a broker need not look for it."""
+        if self._broker.controller.is_active:
+            await self._begin()
+            result = await self._handled(api, context, request)
+            if not is_for_another_controller(api.key, result):
+                return await self._written(message, result)
+        return await self._forward(api, message, context, frame, request)
 
     async def _forward(
         self, api: Api, message: Codec, context: RequestContext, frame: bytes, request: Any
@@ -228,8 +244,7 @@ class Dispatcher:
             return [answer]
         except (NotController, UnsupportedVersion):
             # This node's handler says so in the way of its API.
-            result = api.load()(self._broker, context, request)
-            return [message.write(await result if api.is_async else result)]
+            return [message.write(await self._handled(api, context, request))]
 
     def _timed(
         self, answer: Coroutine[Any, Any, list[ReadableBuffer]], session: Session, quotas: ClientQuotas
@@ -275,21 +290,15 @@ class Dispatcher:
         return reply
 
 
-@cache
-def _lists(entity_type: Hashable) -> tuple[str, ...]:
-    """The names of its fields that are lists."""
-    return tuple(field.name for field in fields(cast(Any, entity_type)) if "tuple[" in str(field.type))
-
-
 def _items(entity: Any, enough: int) -> int:
     """How many things are in lists of this one, and in lists of those; counted no further than `enough`."""
     found = 0
-    for name in _lists(cast(Hashable, type(entity))):
+    for name in list_fields(cast(Hashable, type(entity))):
         items = getattr(entity, name, None) or ()
         found += len(items)
         if found >= enough:
             break
-        if items and is_dataclass(items[0]) and _lists(cast(Hashable, type(items[0]))):
+        if items and is_dataclass(items[0]) and list_fields(cast(Hashable, type(items[0]))):
             for item in items:
                 found += _items(item, enough - found)
                 if found >= enough:

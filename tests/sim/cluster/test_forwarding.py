@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
@@ -12,9 +13,12 @@ from ottla.client.connections import Connections
 from ottla.client.messages import ask_codec
 from ottla.client.peer import Peer
 from ottla.config import BrokerConfig
+from ottla.controller.controller import LocalController
 from ottla.handlers.registry import CONTROLLER_REGISTRY
 from ottla.membership.channel import ControllerChannel
+from ottla.metadata.records import MetadataRecord
 from ottla.node import Node
+from ottla.raft.driver import Appended, Leadership
 from ottla.runtime import Runtime
 from ottla.sim.world import SimWorld
 from ottla.wire.api import ApiKey
@@ -84,6 +88,74 @@ def test_who_does_not_answer_is_asked_no_more_once_another_leads() -> None:
         absent = ControllerChannel(world.runtime("b1"), lambda: ELSEWHERE, {"client.id": "b1"}, timeout_s=0.5)
         with pytest.raises(NotController, match="b1:9093"):
             await absent.ask(ApiKey.CREATE_TOPICS, CREATION)
+
+    with_controller(scenario)
+
+
+def lose_leadership_at_next_append(node: Node) -> None:
+    """For a second, before that is committed; then the next leader, which is this node again, commits it."""
+    broker = node._seen_by_controllers
+    local, quorum = broker.controller, broker.quorum
+    assert isinstance(local, LocalController)
+    loop = asyncio.get_running_loop()
+    append = quorum.append
+
+    def lose() -> None:
+        local.on_leadership(Leadership(quorum.epoch, None))
+        quorum._refuse_waiting(NotController("this node does not lead the metadata quorum any more"))
+        loop.call_later(1, lambda: local.on_leadership(Leadership(quorum.epoch, 1)))
+
+    def append_once(records: Sequence[MetadataRecord]) -> Appended:
+        quorum.append = append  # type: ignore[method-assign]
+        loop.call_soon(lose)
+        return append(records)
+
+    quorum.append = append_once  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "values", "told"),
+    [
+        (ApiKey.CREATE_TOPICS, 7, CREATION, ErrorCode.topic_already_exists),
+        (
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            1,
+            {
+                "resources": [
+                    {
+                        "resource_type": 2,
+                        "resource_name": "there",
+                        "configs": [{"name": "retention.ms", "config_operation": 0, "value": "5"}],
+                    }
+                ]
+            },
+            ErrorCode.none,
+        ),
+        # It may have been made again since.
+        (
+            ApiKey.DELETE_TOPICS,
+            6,
+            {"topics": [{"name": "there"}], "timeout": 5000},
+            ErrorCode.request_timed_out,
+        ),
+    ],
+)
+def test_a_leader_that_is_replaced_before_the_commit_has_the_next_one_asked(
+    api_key: ApiKey, version: int, values: dict[str, Any], told: ErrorCode
+) -> None:
+    async def scenario(world: SimWorld, node: Node) -> None:
+        channel = ControllerChannel(world.runtime("b1"), lambda: CONTROLLER, {"client.id": "b1"}, timeout_s=9)
+        there = {"topics": [{"name": "there", "num_partitions": 1, "replication_factor": 1}], "timeout": 5000}
+        await channel.ask(ApiKey.CREATE_TOPICS, there)
+        lose_leadership_at_next_append(node)
+        codec = ask_codec(api_key, version)
+        body = await channel.forward(
+            packed(api_key, version, values), "User:ann", "10.0.0.9", codec.response_header_flexible
+        )
+        answer = codec.read(bytes(body), 0)
+        [result] = answer.topics if api_key is ApiKey.CREATE_TOPICS else answer.responses
+        assert result.error_code is told
+        channel.close()
 
     with_controller(scenario)
 

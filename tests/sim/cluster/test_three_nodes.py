@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 from uuid import UUID
 
 import pytest
-from sim_cluster import SimCluster
+from sim_cluster import CLIENT, SimCluster
 
+from ottla.client.connections import Connections
 from ottla.sim.world import SimWorld
+from ottla.wire.api import ApiKey
+from ottla.wire.errors import ErrorCode
+
+
+async def ask_alone(cluster: SimCluster, number: int, api_key: ApiKey, values: dict[str, Any]) -> Any:
+    """On a connection of its own, where it waits for nothing that was asked before."""
+    connections = Connections(cluster.world.runtime(CLIENT).net, {"client.id": CLIENT}, 5)
+    peer = await connections.peer(cluster.host(number), 9092)
+    return await peer.ask(api_key, values)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -70,6 +81,41 @@ def test_the_cluster_goes_on_without_its_controller_and_takes_it_back(seed: int)
             assert controller in others
             await cluster.restart(lost)
             await cluster.wait_seen([1, 2, 3], topics)
+
+        cluster.run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_controller_that_is_replaced_has_the_next_one_answer_its_clients(seed: int) -> None:
+    """They asked a broker, and need not know that it was the active controller."""
+    with SimWorld(seed) as world:
+        cluster = SimCluster(world)
+
+        async def scenario() -> None:
+            [replaced] = cluster.controllers()
+            others = [cluster.host(number) for number in cluster.numbers if number != replaced]
+            await cluster.create_topic(replaced, "before")
+            world.network.partition([cluster.host(replaced)], others)
+            topic = {"name": "by-the-next", "num_partitions": 3, "replication_factor": 1}
+            retention = {"name": "retention.ms", "config_operation": 0, "value": "5"}
+            setting = {"resource_type": 2, "resource_name": "before", "configs": [retention]}
+            looked_for = {"topics": [{"name": "looked-for"}], "allow_auto_topic_creation": True}
+            asked = asyncio.gather(
+                ask_alone(cluster, replaced, ApiKey.CREATE_TOPICS, {"topics": [topic], "timeout": 60_000}),
+                ask_alone(cluster, replaced, ApiKey.METADATA, looked_for),
+                ask_alone(cluster, replaced, ApiKey.INCREMENTAL_ALTER_CONFIGS, {"resources": [setting]}),
+            )
+
+            async def is_replaced() -> bool:
+                return replaced not in cluster.controllers() and len(cluster.controllers()) == 1
+
+            await cluster.wait(is_replaced)
+            world.network.heal()
+            created, metadata, changed = await asked
+            assert created.topics[0].error_code is ErrorCode.none
+            assert changed.responses[0].error_code is ErrorCode.none
+            assert metadata.topics[0].error_code is not ErrorCode.not_controller
+            await cluster.wait_seen([1, 2, 3], ["before", "by-the-next", "looked-for"])
 
         cluster.run(scenario)
 
