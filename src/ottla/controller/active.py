@@ -14,10 +14,15 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ottla.controller.command import RECORDS_MAX, Deciding, Result
-from ottla.metadata.features import METADATA_VERSION, new_cluster_records
+from ottla.controller.features import one_isr_min
+from ottla.metadata.features import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    METADATA_VERSION,
+    new_cluster_records,
+)
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
-from ottla.metadata.records import MetadataRecord
+from ottla.metadata.records import FeatureLevelRecord, MetadataRecord
 from ottla.raft.driver import Appended, RaftDriver
 from ottla.runtime.turns import run_in_turns
 from ottla.wire.errors import KafkaError, NotController, RequestTimedOut
@@ -33,11 +38,14 @@ class ActiveController:
         quorum: RaftDriver,
         publisher: MetadataPublisher,
         bootstrap: Callable[[], Sequence[MetadataRecord]] = tuple,
+        isr_min: int = 1,
     ) -> None:
         """Everything committed before this node led has been published.
 
-        `bootstrap` are the records that a new cluster begins with, besides its features.
+        `bootstrap` are the records that a new cluster begins with, besides its features; `isr_min` is the
+        configured min.insync.replicas.
         """
+        self._isr_min = isr_min
         self._bootstrap = bootstrap
         self._quorum = quorum
         self._publisher = publisher
@@ -61,6 +69,8 @@ class ActiveController:
         if METADATA_VERSION not in self.newest.features:
             missing += self._quorum.initial_records or new_cluster_records()
             missing += self._bootstrap()
+            if any(_keeps_eligible_replicas(record) for record in missing):
+                missing += one_isr_min(self.newest, self._isr_min)
         return missing
 
     def begin(self) -> None:
@@ -180,3 +190,11 @@ async def _until_committed(appended: Appended, only_once: bool) -> None:
             f"The change was written, but not committed while this node led: {lost}. "
             "The next leader may commit it; describe it to find out"
         ) from lost
+
+
+def _keeps_eligible_replicas(record: MetadataRecord) -> bool:
+    return (
+        isinstance(record, FeatureLevelRecord)
+        and record.name == ELIGIBLE_LEADER_REPLICAS_VERSION
+        and record.feature_level > 0
+    )

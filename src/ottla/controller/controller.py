@@ -94,15 +94,17 @@ class LocalController:
         if leadership.leader_id not in (None, self._config.node_id):
             self._former_leader_id = leadership.leader_id
         leads = leadership.leader_id == self._config.node_id
-        self._active = (
-            ActiveController(self._quorum, self._publisher, self._read_bootstrap) if leads else None
-        )
+        self._active = self._activate() if leads else None
         if self._active is not None and not self._registers_first:
             self._active.begin()
         self._supervision = None
         self._is_supervising.clear()
         if leads and self._publisher.image.brokers.keys() - {self._config.node_id}:
             self._supervise()
+
+    def _activate(self) -> ActiveController:
+        isr_min = self._config.integer("min.insync.replicas")
+        return ActiveController(self._quorum, self._publisher, self._read_bootstrap, isr_min)
 
     def _read_bootstrap(self) -> Sequence[MetadataRecord]:
         try:

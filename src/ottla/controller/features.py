@@ -55,11 +55,11 @@ def update_features(
             continue
         records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
         if update.name == ELIGIBLE_LEADER_REPLICAS_VERSION and update.level > 0:
-            records += _one_isr_min(image, isr_min)
+            records += one_isr_min(image, isr_min)
     return Result(records, None)
 
 
-def _one_isr_min(image: MetadataImage, isr_min: int) -> list[MetadataRecord]:
+def one_isr_min(image: MetadataImage, isr_min: int) -> list[MetadataRecord]:
     """Who is eligible to lead depends on it, so the cluster has to have one, and not each broker its own."""
     records: list[MetadataRecord] = []
     if ISR_MIN not in image.config(ResourceType.BROKER, ""):

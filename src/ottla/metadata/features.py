@@ -34,7 +34,7 @@ FEATURES = (
     # 1 stores transactions in records that can be extended, 2 bumps the epoch with each of them (KIP-890).
     Feature(TRANSACTION_VERSION, level_min=0, level_max=2, level_new=2),
     # 1 remembers who left an ISR that became too small, as they may lead when all others are gone (KIP-966).
-    Feature(ELIGIBLE_LEADER_REPLICAS_VERSION, level_min=0, level_max=1, level_new=0),
+    Feature(ELIGIBLE_LEADER_REPLICAS_VERSION, level_min=0, level_max=1, level_new=1),
     # 1 has the quorum's voters in its log, where they can be changed (KIP-853). Its level is there, too,
     # and not among the records of features.
     Feature(KRAFT_VERSION, level_min=0, level_max=1, level_new=0),

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from metadata_node import HOST, LOG_DIR, MetadataNode, state
 
+from ottla.config import BrokerConfig
 from ottla.controller.configs import ConfigChange, ConfigOperation, ResourceChanges
 from ottla.controller.topics import NewPartitions, NewTopic, TopicRef
 from ottla.metadata.change import MetadataChange
@@ -443,5 +444,24 @@ def test_a_damaged_snapshot_that_nothing_can_replace_is_named() -> None:
             with pytest.raises(QuorumError, match=f"{only.file_name}: incomplete.*from a backup"):
                 await node.restart()
             assert disk.exists(path)
+
+        world.run(scenario())
+
+
+def test_a_new_cluster_keeps_eligible_replicas_and_has_one_number_of_them() -> None:
+    """As a new cluster of Apache Kafka 4.1 and later: the number counts for all brokers, from the log."""
+    with SimWorld(1) as world:
+        node = MetadataNode(world, min_insync_replicas="2")
+
+        async def scenario() -> None:
+            await node.start()
+            assert node.image.keeps_eligible_replicas
+            assert node.image.config(ResourceType.BROKER, "") == {"min.insync.replicas": "2"}
+            await node.stop()
+            node.config = BrokerConfig.from_properties(
+                {"node.id": "1", "log.dirs": "/data", "min.insync.replicas": "1"}
+            )
+            await node.restart()
+            assert node.image.config(ResourceType.BROKER, "") == {"min.insync.replicas": "2"}
 
         world.run(scenario())

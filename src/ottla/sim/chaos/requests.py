@@ -18,6 +18,7 @@ BROKER_RESOURCE = 4
 TOPIC_SOURCE = 1
 EARLIEST = -2
 _SET, _DELETE = 0, 1
+_SAFE_DOWNGRADE = 2
 _TIMEOUT = datetime.timedelta(seconds=10)
 
 
@@ -85,9 +86,9 @@ async def topic_settings(client: Client, name: str) -> dict[str, str | None]:
     return {config.name: config.value for config in result.configs if config.config_source == TOPIC_SOURCE}
 
 
-async def set_feature(client: Client, name: str, level: int) -> None:
+async def disable_feature(client: Client, name: str) -> None:
     module = schema("update_features", 1)
-    update = module.FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=1)
+    update = module.FeatureUpdateKey(feature=name, max_version_level=0, upgrade_type=_SAFE_DOWNGRADE)
     answer = await client.send(
         module.UpdateFeaturesRequest(timeout=_TIMEOUT, feature_updates=(update,), validate_only=False)
     )

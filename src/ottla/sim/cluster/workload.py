@@ -68,8 +68,8 @@ async def _begin(session: ClusterSession) -> None:
     steps: list[Callable[[], Awaitable[object]]] = [
         partial(requests.create_topic, client, topic, PARTITIONS, {}) for topic in session.stable_topics
     ]
-    if session.keeps_eligible:
-        steps.append(partial(requests.set_feature, client, ELIGIBLE_LEADER_REPLICAS_VERSION, 1))
+    if not session.keeps_eligible:
+        steps.append(partial(requests.disable_feature, client, ELIGIBLE_LEADER_REPLICAS_VERSION))
     for step in steps:
         while True:
             try:
