@@ -17,6 +17,7 @@ from ottla.handlers.fetch import _Attempt
 from ottla.log.directory import LogDir
 from ottla.log.log import PartitionLog
 from ottla.metadata import delta
+from ottla.metadata.change import MetadataChange
 from ottla.raft.changing_voters import ChangingVoters
 from ottla.raft.driver import Appended, RaftDriver
 from ottla.raft.messages import VoterChangeResponse
@@ -25,6 +26,7 @@ from ottla.replication.fetcher import _Fetcher
 from ottla.replication.fetching import Followed
 from ottla.replication.leadership import Leadership
 from ottla.replication.partition import Partition
+from ottla.security.authorizer import Authorizer
 
 
 def acknowledges_before_replication(patch: pytest.MonkeyPatch) -> None:
@@ -191,6 +193,22 @@ def ends_with_one_of_its_directories(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogDir, "fail", fail)
 
 
+def leaves_quotas_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
+    """Whoever starts from one does not know them."""
+    patch.setattr("ottla.metadata.snapshot.quota_records", lambda quotas: iter(()))
+
+
+def goes_by_rules_that_are_gone(patch: pytest.MonkeyPatch) -> None:
+    """All brokers know that they are, and the authorizer is not told."""
+    apply = Authorizer.apply
+
+    def only_if_there_are_more(self: Authorizer, change: MetadataChange) -> None:
+        if len(change.after.acls) > len(self.acls):
+            apply(self, change)
+
+    patch.setattr(Authorizer, "apply", only_if_there_are_more)
+
+
 class Bug(NamedTuple):
     plant: Any
     workload: str
@@ -222,6 +240,9 @@ BUGS = (
         6,
     ),
     Bug(acknowledges_voters_before_they_are_committed, "cluster-voters", {"ForgottenVoterChange"}),
+    Bug(acknowledges_metadata_before_it_is_committed, "cluster-access", {"ForgottenAccessChange"}, 3),
+    Bug(leaves_quotas_out_of_snapshots, "cluster-access", {"ForgottenAccessChange"}),
+    Bug(goes_by_rules_that_are_gone, "cluster-access", {"ForgottenAccessChange"}),
     Bug(ends_with_one_of_its_directories, "cluster-disks", {"NodeThatFails"}),
     # Found by a seed, and mended.
     Bug(asks_a_mere_broker_for_its_metadata, "cluster-moves", {"NodeThatFails"}, 3),

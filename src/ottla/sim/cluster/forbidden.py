@@ -3,7 +3,7 @@ transactions (`sim.transaction_checkers`); named after what is forbidden."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
@@ -13,6 +13,10 @@ from ottla.sim.checkers import InvariantViolation, Partition
 
 Replica: TypeAlias = tuple[UUID, int]
 """A partition by the id of its topic: a namesake made later is another one."""
+AccessEntry: TypeAlias = tuple[str, Hashable]
+"""A rule, a credential or a quota, as (kind, whose)."""
+AccessValue: TypeAlias = float | None
+"""What tells one from the next that takes its place; None where there is none."""
 
 
 class TwoLeadersInAnEpoch:
@@ -110,6 +114,75 @@ class ForgottenVoterChange:
                     self,
                     f"{replica} {'votes' if votes else 'does not vote'}, "
                     f"though it was {'removed, or never added' if votes else 'added'}",
+                )
+
+
+@dataclass(slots=True)
+class _Asked:
+    """Changes of an entry to one value."""
+
+    under_way: int = 0
+    over_at: int = -1
+    gone_from: int | None = None
+    """Whoever has read the metadata up to there knows that it was replaced."""
+
+
+class ForgottenAccessChange:
+    """Rules, credentials and quotas that were set are in force wherever the metadata has been read as far,
+    those that were removed are not, and there are none that nobody asked for.
+
+    A change replaces those that were over when it was asked for. One without an answer may be carried out at
+    any time from then on.
+    """
+
+    def __init__(self) -> None:
+        self._now = 0
+        self._entries: dict[AccessEntry, dict[AccessValue, _Asked]] = {}
+        self._replaced: dict[tuple[AccessEntry, AccessValue], _Asked] = {}
+        """By changes of which it is not known yet where in the log they are."""
+
+    def asking(self, changes: Mapping[AccessEntry, AccessValue]) -> int:
+        """They are about to be sent; what comes back is for when they are over."""
+        self._now += 1
+        for entry, value in changes.items():
+            values = self._entries.setdefault(entry, {None: _Asked(over_at=0)})
+            asked = values.setdefault(value, _Asked())
+            asked.under_way += 1
+            asked.gone_from = None
+            self._replaced.pop((entry, value), None)
+        return self._now
+
+    def acknowledged(self, changes: Mapping[AccessEntry, AccessValue], asked: int) -> None:
+        self._now += 1
+        for entry, value in changes.items():
+            values = self._entries[entry]
+            values[value].under_way -= 1
+            values[value].over_at = self._now
+            for other, change in values.items():
+                is_over = not change.under_way and change.over_at <= asked
+                if other != value and is_over and change.gone_from is None:
+                    self._replaced[entry, other] = change
+
+    def written_upto(self, offset: int) -> None:
+        """All that was acknowledged is in the log below it."""
+        for change in self._replaced.values():
+            change.gone_from = offset
+        self._replaced.clear()
+
+    def seen(self, host: str, read_upto: int, found: Mapping[AccessEntry, AccessValue]) -> None:
+        """`found`: all that is in force on a host that has read the metadata below this offset."""
+        for entry in {**found, **self._entries}:
+            value = found.get(entry)
+            possible = self._entries.get(entry, {None: _Asked()})
+            asked = possible.get(value)
+            if asked is None:
+                raise InvariantViolation(self, f"{host} has {entry} as {value}, asked for were {[*possible]}")
+            if asked.gone_from is not None and asked.gone_from <= read_upto:
+                left = [other for other, change in possible.items() if change.gone_from is None]
+                raise InvariantViolation(
+                    self,
+                    f"{host} has {entry} as {value} and has read the metadata up to {read_upto}; "
+                    f"below {asked.gone_from} it was replaced by one of {left}",
                 )
 
 

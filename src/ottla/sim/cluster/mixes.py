@@ -90,6 +90,8 @@ class ClusterMix(Mix):
     movers: int = 0
     voter_changers: int = 0
     """At most one: what a change leads to depends on those before."""
+    access_changers: int = 0
+    """Of rules, credentials and quotas; nodes have an authorizer."""
     world_faults: Mapping[str, int] = field(default_factory=lambda: WORLD_FAULTS)
 
     @property
@@ -154,6 +156,17 @@ CLUSTER_MIXES: dict[str, ClusterMix] = {
         administrators=1,
         voter_changers=1,
         faults={**PROCESS_FAULTS, "kill_controller": 5},
+    ),
+    "cluster-access": _mix(
+        shapes=((THREE, 3), (Shape(3, 3), 1)),
+        writers=1,
+        access_changers=2,
+        faults={**PROCESS_FAULTS, "kill_controller": 5},
+        properties={
+            **PROPERTIES,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        },
     ),
     "cluster-moves": _mix(shapes=((Shape(4), 1), (Shape(5), 1), (Shape(4, 1), 1)), writers=2, movers=2),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -11,13 +12,14 @@ from ottla.records.batch import iter_headers
 from ottla.records.records import Record, encode_batch
 from ottla.sim.chaos import requests
 from ottla.sim.chaos.promises import TopicPromises
-from ottla.sim.chaos.session import INTERNAL_TOPICS
+from ottla.sim.chaos.session import INTERNAL_TOPICS, Unanswered
 from ottla.sim.checkers import InvariantViolation, Read, ReadingStarts
-from ottla.sim.client import Client, RequestFailed
+from ottla.sim.client import Client, RequestFailed, SimClient
+from ottla.sim.cluster.changing_access import ChangingAccess, described
 from ottla.sim.cluster.consuming import CLASSIC_GROUP, CONSUMER_GROUP
 from ottla.sim.cluster.faults import Faults
 from ottla.sim.cluster.forbidden import DivergentReplicas
-from ottla.sim.cluster.machines import host_of
+from ottla.sim.cluster.machines import PORT, host_of
 from ottla.sim.cluster.session import ONCE, PARTITIONS, PLAIN, TRANSACTIONAL, ClusterSession
 from ottla.sim.cluster.transacting import Transacting, group_of
 from ottla.sim.transaction_checkers import Logged, OffsetSeen, Seen
@@ -26,14 +28,20 @@ from ottla.sim.transactions import read_log, read_stable
 T = TypeVar("T")
 
 RECOVERY_MAX_S = 60.0
+LAG_MAX_S = 2.0
+"""Until all brokers that can know of a change do."""
 READ_BYTES = 1 << 20
+ACCESS_CHANGES = 3
 
 
 class Reckoning:
-    def __init__(self, session: ClusterSession, faults: Faults, transacting: Transacting) -> None:
+    def __init__(
+        self, session: ClusterSession, faults: Faults, transacting: Transacting, access: ChangingAccess
+    ) -> None:
         self._session = session
         self._faults = faults
         self._transacting = transacting
+        self._access = access
         self._client = session.client("auditor")
         self._missing: set[int] = set()
         """Nodes that are left out for good."""
@@ -59,6 +67,8 @@ class Reckoning:
             await self._read_transactions()
         await self._check_groups()
         await self._check_promises()
+        if session.cluster_mix.access_changers:
+            await self._check_access()
         await self._wait_whole()
         self._compare_replicas()
         self._check_voters()
@@ -232,6 +242,65 @@ class Reckoning:
                 break
         self._session.promises.check_records(topic, partition, records, self._session.now_ms())
         self._session.counts["records found again"] += len(records)
+
+    # Who may do what.
+
+    async def _check_access(self) -> None:
+        """As it is, then without the controller, and after all have been down."""
+        machines = self._session.machines
+        await self._everybody_knows()
+        await self._change_access()
+        controller = machines.controller()
+        assert controller is not None
+        self._missing.add(controller)
+        machines.crash(controller, power_loss=False)
+        await self._wait_whole()
+        await self._everybody_knows()
+        await self._change_access()
+        self._missing.discard(controller)
+        for number in machines.shape.nodes:
+            machines.crash(number, power_loss=False)
+            machines.restart(number)
+        await self._wait_whole()
+        await self._everybody_knows()
+
+    async def _change_access(self) -> None:
+        chance = self._session.world.random("auditor")
+
+        async def change() -> None:
+            try:
+                await self._access.change_one(self._client, chance)
+            except Unanswered as unanswered:
+                raise OSError(f"no certain answer: {unanswered.__cause__!r}") from unanswered
+
+        for _ in range(ACCESS_CHANGES):
+            await self._eventually("changing access", change)
+            await self._everybody_knows()
+
+    async def _everybody_knows(self) -> None:
+        session = self._session
+        self._access.look()
+        end = session.world.loop.time() + LAG_MAX_S
+        brokers = [
+            host_of(number) for number in session.machines.shape.broker_ids if number not in self._missing
+        ]
+        while brokers:
+            client = SimClient(session.world.runtime("auditor"), brokers[0], PORT)
+            try:
+                found = await self._eventually(
+                    f"describing access to {brokers[0]}",
+                    lambda: described(client),  # noqa: B023
+                )
+                session.access.seen(brokers[0], sys.maxsize, found)
+                session.counts["brokers that know what was changed"] += 1
+                del brokers[0]
+            except InvariantViolation:
+                if session.world.loop.time() > end:
+                    raise
+                await asyncio.sleep(0.05)
+            finally:
+                client.close()
+        self._access.look()
 
     # The replicas.
 

@@ -7,7 +7,12 @@ import random
 
 from ottla.sim.chaos.session import Session
 from ottla.sim.checkers import History, InvariantViolation
-from ottla.sim.cluster.forbidden import ForgottenVoterChange, LostCommittedOffset, SkippedByGroup
+from ottla.sim.cluster.forbidden import (
+    ForgottenAccessChange,
+    ForgottenVoterChange,
+    LostCommittedOffset,
+    SkippedByGroup,
+)
 from ottla.sim.cluster.machines import Machines
 from ottla.sim.cluster.mixes import ClusterMix
 from ottla.sim.cluster.routing import RoutedClient, Routes
@@ -32,6 +37,7 @@ class ClusterSession(Session):
         shape = world.random("shape").choices(shapes, weights)[0]
         self.machines = Machines(world, shape, mix.properties, self.fail)
         self.voters = ForgottenVoterChange(self.machines.first_voters)
+        self.access = ForgottenAccessChange()
         self.keeps_eligible = world.random("eligible").random() < 0.5
         """Eligible leader replicas (KIP-966) are on. Without them the last in sync leads again, whatever it
         has lost: then no power may be cut while others are out of reach."""

@@ -19,6 +19,7 @@ from ottla.sim.chaos.load import Load
 from ottla.sim.chaos.workload import Outcome, unless_failed
 from ottla.sim.checkers import InvariantViolation
 from ottla.sim.client import RequestFailed
+from ottla.sim.cluster.changing_access import ChangingAccess
 from ottla.sim.cluster.changing_voters import ChangingVoters
 from ottla.sim.cluster.consuming import ClassicMember, ConsumerMember, Readers
 from ottla.sim.cluster.faults import Faults
@@ -54,10 +55,11 @@ def simulate_cluster(seed: int | str, mix: ClusterMix) -> Outcome:
 async def _run(session: ClusterSession) -> Outcome:
     await unless_failed(session, asyncio.ensure_future(_begin(session)))
     session.ends_at = session.world.loop.time() + session.mix.seconds
-    faults, transacting = Faults(session), Transacting(session)
-    actors = [*_clients(session, transacting), faults.strike_processes(), faults.strike_the_world()]
+    faults, transacting, access = Faults(session), Transacting(session), ChangingAccess(session)
+    actors = [*_clients(session, transacting, access), faults.strike_processes(), faults.strike_the_world()]
     await unless_failed(session, asyncio.gather(*actors))
-    await unless_failed(session, asyncio.ensure_future(Reckoning(session, faults, transacting).check()))
+    reckoning = Reckoning(session, faults, transacting, access)
+    await unless_failed(session, asyncio.ensure_future(reckoning.check()))
     return Outcome(session.world.trace.digest(), session.counts)
 
 
@@ -85,7 +87,9 @@ async def _begin(session: ClusterSession) -> None:
                 await asyncio.sleep(0.1)
 
 
-def _clients(session: ClusterSession, transacting: Transacting) -> list[Coroutine[Any, Any, None]]:
+def _clients(
+    session: ClusterSession, transacting: Transacting, access: ChangingAccess
+) -> list[Coroutine[Any, Any, None]]:
     mix = session.cluster_mix
     readers, writing = Readers(session), Writing(session)
     actors = [writing.write(f"writer{number}") for number in range(mix.writers)]
@@ -106,4 +110,7 @@ def _clients(session: ClusterSession, transacting: Transacting) -> list[Coroutin
     actors += [moving.move(f"mover{number}") for number in range(mix.movers)]
     voters = ChangingVoters(session)
     actors += [voters.change(f"voter-changer{number}") for number in range(mix.voter_changers)]
+    actors += [access.change(f"access-changer{number}") for number in range(mix.access_changers)]
+    if mix.access_changers:
+        actors.append(access.watch())
     return actors
