@@ -63,7 +63,9 @@ class Snapshots:
         return self._ids[-1] if self._ids else None
 
     def oldest(self) -> SnapshotId | None:
-        return self._ids[0] if self._ids else None
+        """Of those that the log goes on from. Older ones are left where it has begun anew with a leader's, or
+        where a crash came before they were removed."""
+        return next((each for each in self._ids if each.offset >= self._log.start_offset), None)
 
     def _look_again(self) -> None:
         self._ids = list_snapshots(self._runtime.disk, self._log.dir)

@@ -13,6 +13,7 @@ from quorum_nodes import Nodes, QuorumNode
 
 from ottla.metadata.snapshot import list_snapshots, write_snapshot
 from ottla.raft.driver import RaftDriver
+from ottla.raft.log_view import compare
 from ottla.raft.messages import FetchRequest
 from ottla.raft.snapshots import Snapshots
 from ottla.raft.voters import ReplicaKey
@@ -120,6 +121,24 @@ def test_old_snapshots_are_left_while_one_of_the_leader_is_being_installed() -> 
         snapshots._policy = snapshots._policy._replace(retention_bytes=0)
         snapshots._remove_old()
         assert len(list_snapshots(disk, LOG_DIR)) == 2
+
+    run(scenario)
+
+
+def test_a_log_that_begins_with_a_snapshot_of_a_leader_goes_on_from_that_and_no_older_one() -> None:
+    """Or who has it and leads sends followers back to it again and again."""
+
+    async def scenario(world: SimWorld, nodes: Nodes) -> None:
+        await nodes.create_topic()
+        await nodes.wait_converged()
+        node = nodes.all[0]
+        quorum, disk = node.quorum, world.host(node.host).disk
+        older, newer = replace(node.image, offset=0, epoch=0), node.image
+        for image in (older, newer):
+            write_snapshot(disk, LOG_DIR, image, [], last_timestamp_ms=0, now_ms=0)
+        quorum._log.truncate_fully_and_start_at(newer.offset + 1)
+        quorum._snapshots._look_again()
+        assert compare(quorum._core._log, newer.offset + 1, newer.epoch) is None
 
     run(scenario)
 
