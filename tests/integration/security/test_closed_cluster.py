@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,15 @@ from ottla.config import parse_properties
 from ottla.testing.cluster import BrokerCluster
 from ottla.testing.process import BrokerProcess
 
+WORD_COUNT = Path(__file__).parents[3] / "examples/streams/word_count.py"
+
 # One cluster for all, in the order they stand in.
 pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("closed-cluster")]
 
 
-def ottla(*arguments: str) -> subprocess.CompletedProcess[str]:
+def ottla(*arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ottla.cli.main", *arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout_s)
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +121,49 @@ def test_the_first_records_of_a_topic_come_in_a_transaction(alice: dict[str, Any
     producer.flush(30)
     assert [error and error.name() for error in refused] == [None] * 3
     producer.commit_transaction(30)
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+@pytest.mark.timeout(360)
+def test_streams_count_words_with_the_same_file(
+    cluster: BrokerCluster, alice: dict[str, Any], made: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyspark", reason="needs the extra ottla[spark]")
+    admin = AdminClient(alice)
+    topics = [NewTopic(name, 2, 3) for name in ("lines", "word-counts")]
+    for created in admin.create_topics(topics).values():
+        created.result(60)
+    lines = ["all streams lead to Kafka", "hello Kafka streams"] * 10
+    producer = Producer({**alice, "acks": "all"})
+    for line in lines:
+        producer.produce("lines", line)
+    assert producer.flush(60) == 0
+
+    def run(config: str) -> subprocess.CompletedProcess[str]:
+        return ottla(
+            "run", str(WORD_COUNT), "--bootstrap-server", cluster.bootstrap_servers, "--command-config",
+            config, "--once", "--json", "--state-dir", str(tmp_path / "state"), timeout_s=240,
+        )  # fmt: skip
+
+    guessing = tmp_path / "guessing.properties"
+    guessing.write_text((made / "client.properties").read_text().replace("wonderland", "a guess"))
+    refused = run(str(guessing))
+    assert refused.returncode == 1 and "Authentication failed" in refused.stderr, refused.stderr
+    done = run(str(made / "client.properties"))
+    assert done.returncode == 0, done.stderr
+
+    expected = Counter(word for line in lines for word in line.lower().split())
+    consumer = Consumer({**alice, "group.id": "word-readers", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["word-counts"])
+    counts: dict[str, int] = {}
+    deadline = time.monotonic() + 60
+    while counts != expected and time.monotonic() < deadline:
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            counts[message.key().decode()] = int.from_bytes(message.value(), "big")
+    consumer.close()
+    assert counts == expected
 
 
 def test_who_is_not_known_stays_outside(cluster: BrokerCluster, alice: dict[str, Any]) -> None:
