@@ -239,7 +239,7 @@ BUGS = (
         {"SkippedOrNonMonotonicPoll", "LostAcknowledgedWrite"},
         6,
     ),
-    Bug(acknowledges_voters_before_they_are_committed, "cluster-voters", {"ForgottenVoterChange"}),
+    Bug(acknowledges_voters_before_they_are_committed, "cluster-voters", {"ForgottenVoterChange"}, 125),
     Bug(acknowledges_metadata_before_it_is_committed, "cluster-access", {"ForgottenAccessChange"}, 3),
     Bug(leaves_quotas_out_of_snapshots, "cluster-access", {"ForgottenAccessChange"}),
     Bug(goes_by_rules_that_are_gone, "cluster-access", {"ForgottenAccessChange"}),
