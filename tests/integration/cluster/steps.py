@@ -25,6 +25,8 @@ DEADLINE_S = 60.0
 
 def create(cluster: BrokerCluster, name: str, *replicas: list[int]) -> None:
     client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    # A client that is asked at once has been seen to wait in vain for who administers.
+    client.list_topics(timeout=DEADLINE_S)
     topic = NewTopic(name, num_partitions=len(replicas), replica_assignment=list(replicas))
     client.create_topics([topic], operation_timeout=30, request_timeout=30)[name].result()
     for broker in cluster.brokers.values():
