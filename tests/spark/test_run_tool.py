@@ -82,51 +82,6 @@ def test_word_count_goes_on_where_it_stopped(any_cluster: str, tmp_path: Path) -
     assert counted(any_cluster) == {**expected(LINES + LINES[:5]), "anew": 1}
 
 
-HOPS = """
-from ottla.streams import Materialized, Processor, Repartitioned, StreamsBuilder
-
-class Shout(Processor):
-    def process(self, record):
-        self.context.forward(record.with_value(record.value.upper()))
-
-def build():
-    builder = StreamsBuilder()
-    lines = builder.stream("said").process(Shout).repartition(Repartitioned.as_("hop"))
-    grouped = lines.group_by(lambda key, line: line)
-    grouped.reduce(lambda a, b: b, Materialized.as_("last")).to_stream().to("heard")
-    return builder.build()
-"""
-
-
-@pytest.mark.slow
-def test_once_goes_through_all_hops_and_ends_with_a_processor(tmp_path: Path) -> None:
-    (tmp_path / "hops.py").write_text(HOPS)
-    with BrokerProcess(log_level="warning") as broker:
-        servers = broker.bootstrap_servers
-        create_topics(servers, "said", "heard")
-        producer = Producer({"bootstrap.servers": servers})
-        for n in range(10):
-            producer.produce("said", f"line {n}")
-        assert producer.flush(10) == 0
-        arguments = [str(tmp_path / "hops.py"), "--bootstrap-server", servers, "--state-dir", str(tmp_path)]
-        run = ottla_run(*arguments, "--once", "--json")
-        assert run.returncode == 0, run.stderr
-        with TableView(servers, "heard", key=str, value=str) as heard:
-            assert sorted(entry.key for entry in heard.all()) == sorted(f"LINE {n}" for n in range(10))
-        told = [json.loads(line) for line in run.stdout.splitlines()]
-        assert {each["query"] for each in told} == {"hops:said", "hops:last-repartition"}
-
-        plan = ottla_run(*arguments, "--upgrade", "plan", "--json")
-        assert plan.returncode == 0, plan.stderr
-        assert {each["action"] for each in json.loads(plan.stdout)} == {"kept"}
-        (tmp_path / "hops.py").write_text(
-            HOPS.replace('Materialized.as_("last")', 'Materialized.as_("other")')
-        )
-        plan = ottla_run(*arguments, "--upgrade", "plan")
-        assert "new: other-repartition: begins" in plan.stdout
-        assert "dropped: last-repartition: " in plan.stdout
-
-
 @pytest.mark.parametrize(
     ("program", "complaint"),
     [
