@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -173,11 +174,17 @@ class Bystander:
         self._stopping = forking.Event()
         self._samples, self._theirs = forking.Pipe(duplex=False)
         self._process = forking.Process(target=_produce, args=(place, self._stopping, self._theirs))
+        self._receiver = threading.Thread(target=self._receive)
+        self._known: Samples = []
+        self._more = threading.Condition()
+        self._is_over = False
 
     def __enter__(self) -> Bystander:
         self._process.start()
         self._theirs.close()
-        self._known: Samples = self._samples.recv()
+        self._receiver.start()
+        with self._more:
+            self._more.wait_for(lambda: self._known or self._is_over)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -185,20 +192,29 @@ class Bystander:
 
     def stop(self) -> None:
         self._stopping.set()
+        self._receiver.join()
+        self._process.join()
+
+    def _receive(self) -> None:
+        """All the time: a full pipe would stop the client, and that would be taken for the broker's doing."""
         with suppress(EOFError):
             while True:
-                self._samples.recv()
-        self._process.join()
+                taken = self._samples.recv()
+                with self._more:
+                    self._known += taken
+                    self._more.notify_all()
+        with self._more:
+            self._is_over = True
+            self._more.notify_all()
 
     def waits(self, *windows: tuple[int, int]) -> list[list[int]]:
         """Of the records that were due in each, shortest first. RuntimeError if it was cut off."""
         last = max(end for _, end in windows)
-        while self._known[-1][0] < last:
-            try:
-                self._known += self._samples.recv()
-            except EOFError:
-                raise RuntimeError("the client that means well was cut off") from None
-        return [sorted(wait for due, wait in self._known if begin <= due < end) for begin, end in windows]
+        with self._more:
+            self._more.wait_for(lambda: self._is_over or (self._known and self._known[-1][0] >= last))
+            if not self._known or self._known[-1][0] < last:
+                raise RuntimeError("the client that means well was cut off")
+            return [sorted(wait for due, wait in self._known if begin <= due < end) for begin, end in windows]
 
 
 def _produce(place: Place, stopping: Event, samples: Pipe) -> None:
