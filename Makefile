@@ -84,6 +84,7 @@ bench: $(INSTALLED) ## Measure, side by side with Apache Kafka where Maven is re
 docs: $(INSTALLED) ## Regenerate docs/reference
 	$(BIN)/python -m ottla.config.reference > docs/reference/configuration.md
 	$(BIN)/python -m ottla.server.metrics.reference > docs/reference/metrics.md
+	$(BIN)/python -m ottla.streams.application.metrics_reference > docs/reference/streams-metrics.md
 	$(BIN)/python -m ottla.handlers.authorization_reference > docs/reference/authorization.md
 	$(BIN)/python -m ottla.cli.framework.reference docs/reference/tools
 	$(BIN)/python -m ottla.cli.framework.api_reference docs/reference/api

@@ -19,7 +19,9 @@ from ottla.spark.connection import Connection, shared_connection
 from ottla.spark.session import spark_session
 from ottla.spark.sink import write_stream
 from ottla.streams.application.lag import CatchUp, hop_topics, reading
+from ottla.streams.application.life import ApplicationState, Life, StateListener
 from ottla.streams.application.manifest import NAME, Generation, StateDirectory, to_text
+from ottla.streams.application.monitor import ApplicationSnapshot, Monitor, application_snapshot
 from ottla.streams.application.preparation import Preparation, prepare, query_name
 from ottla.streams.application.purging import Purger
 from ottla.streams.application.supervisor import Supervised, Supervisor
@@ -27,6 +29,7 @@ from ottla.streams.errors import StreamsError
 from ottla.streams.on_spark.cluster_topics import create_missing, existing_partitions, owned_topics
 from ottla.streams.on_spark.query import QueryBuilder
 from ottla.streams.on_spark.query_plan import Query
+from ottla.streams.on_spark.reports import Reports
 from ottla.streams.on_spark.shipping import ship_modules
 from ottla.streams.on_spark.worker_tasks import TaskSettings
 from ottla.streams.plan.partitions import task_count
@@ -88,6 +91,31 @@ class StreamsApplication:
         self._preparation: Preparation | None = None
         self._supervised: list[Supervised] = []
         self._supervisor: Supervisor | None = None
+        self._life = Life()
+        self._monitor: Monitor | None = None
+        self._reports: Reports | None = None
+        self._started_ms = 0
+
+    @property
+    def state(self) -> ApplicationState:
+        return self._life.state
+
+    def set_state_listener(self, listener: StateListener) -> None:
+        """Called with the new state and the one before, in the thread that brings the change about. What it
+        raises is logged."""
+        self._life.listener = listener
+
+    def snapshot(self) -> ApplicationSnapshot:
+        """The application with its queries, nodes and stores, and their numbers since it was started."""
+        return application_snapshot(
+            self.plan,
+            self._monitor,
+            application_id=self.config.application_id,
+            state=self.state,
+            is_paused=any(each.is_paused for each in self._supervised),
+            started_ms=self._started_ms,
+            bootstrap_servers=self.config.bootstrap_servers,
+        )
 
     @property
     def queries(self) -> list[Any]:
@@ -127,7 +155,16 @@ class StreamsApplication:
         """Start all queries, on the given session or one of its own."""
         if self._supervised:
             raise StreamsError(f"{self.config.application_id} runs already")
+        self._life.move(ApplicationState.REBALANCING)
+        try:
+            self._start(session)
+        except BaseException:
+            self._life.move(ApplicationState.ERROR)
+            raise
+
+    def _start(self, session: SparkSession | None) -> None:
         config = self.config
+        self._started_ms = time.time_ns() // 1_000_000
         # Before Spark, which takes its time to start.
         self.check()
         session = session or spark_session(config.application_id, master=config.master)
@@ -145,18 +182,40 @@ class StreamsApplication:
         manifest = preparation.generations(connection, directory)
         directory.write(NAME, to_text(manifest))
         ship_modules(self.plan)
+        self._reports = reports = Reports(session)
         try:
             for query in preparation.queries:
                 # One after the other: each starts processes of its own, and Spark gives those ten seconds.
                 self._supervise(session, query, manifest[query.label])
         except BaseException:
-            self.stop()
+            self._stop_queries()
             raise
-        purger = Purger(connection, self._purged_topics(preparation), config.purge_interval_ms / 1000)
-        self._supervisor = Supervisor(
-            self._supervised,
-            lambda: purger.purge_if_due({each.name: each.query for each in self._supervised}),
+        self._monitor = monitor = Monitor(
+            self.plan,
+            config.application_id,
+            preparation.queries,
+            {query.label: each for query, each in zip(preparation.queries, self._supervised, strict=True)},
+            reports.total,
         )
+        purger = Purger(connection, self._purged_topics(preparation), config.purge_interval_ms / 1000)
+
+        def every_look() -> None:
+            self._follow()
+            monitor.look_if_due()
+            purger.purge_if_due({each.name: each.query for each in self._supervised})
+
+        self._supervisor = Supervisor(self._supervised, every_look)
+        self._follow()
+
+    def _follow(self) -> None:
+        """Bring the state up to what the queries are."""
+        conditions = {each.condition for each in self._supervised}
+        if "failed" in conditions:
+            self._life.move(ApplicationState.ERROR)
+        elif "waiting" in conditions:
+            self._life.move(ApplicationState.REBALANCING)
+        else:
+            self._life.move(ApplicationState.RUNNING)
 
     def catch_up(self) -> CatchUp:
         """Tells when everything was worked on that is in the topics now."""
@@ -229,9 +288,17 @@ class StreamsApplication:
 
     def stop(self) -> None:
         """Stop all queries. A micro-batch under way is done again at the next start."""
+        self._life.move(ApplicationState.PENDING_SHUTDOWN)
         if self._supervisor is not None:
             self._supervisor.stop()
             self._supervisor = None
+        if self._monitor is not None:
+            self._monitor.look()
+            self._monitor = None
+        self._stop_queries()
+        self._life.move(ApplicationState.NOT_RUNNING)
+
+    def _stop_queries(self) -> None:
         for query in self.queries:
             query.stop()
         self._supervised.clear()
@@ -314,6 +381,7 @@ class StreamsApplication:
             bootstrap_servers=self.config.bootstrap_servers,
             client_properties=dict(self.config.properties),
             global_parts=tuple(parts),
+            reports=self._reports,
         )
 
     def _source_options(self) -> dict[str, str]:

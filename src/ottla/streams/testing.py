@@ -116,7 +116,7 @@ class TopologyTestDriver:
     @property
     def dropped(self) -> dict[str, int]:
         """How many records were skipped by the rules of operators, by reason."""
-        return dict(sum((Counter(task.dropped) for task in self._tasks), self._dropped))
+        return dict(sum((task.counts.dropped_by_reason() for task in self._tasks), self._dropped))
 
     @property
     def produced_topics(self) -> list[str]:
@@ -173,7 +173,7 @@ class TopologyTestDriver:
             if not _is_global(task.plan):
                 task.flush()
                 task.close()
-                self._dropped += Counter(task.dropped)
+                self._dropped += task.counts.dropped_by_reason()
                 self._tasks[number] = self._task(number)
 
     def _backend(self, task: int, store: str) -> Backend:

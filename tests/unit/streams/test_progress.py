@@ -33,9 +33,9 @@ def test_keys_are_told_where_a_row_of_state_is_one() -> None:
 
 def test_lag_and_where_a_crash_can_set_a_query_back_to() -> None:
     assert read_progress("app:in", report("stateStoreSave")).lag == 2
-    query = SimpleNamespace(lastProgress=SimpleNamespace(json=json.dumps(report("stateStoreSave"))))
-    assert last_begin(query) == {("in", 0): 5}
-    assert last_begin(SimpleNamespace(lastProgress=None)) == {}
+    told = SimpleNamespace(json=lambda: json.dumps(report("stateStoreSave")))
+    assert last_begin(SimpleNamespace(_jsq=SimpleNamespace(lastProgress=lambda: told))) == {("in", 0): 5}
+    assert last_begin(SimpleNamespace(_jsq=SimpleNamespace(lastProgress=lambda: None))) == {}
 
 
 def test_data_loss_can_be_accepted() -> None:

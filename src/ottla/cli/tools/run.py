@@ -25,6 +25,12 @@ _LINES_EVERY = 10
 
 
 def run(given: argparse.Namespace) -> int:
+    if given.status:
+        from ottla.cli.application_status import show_status
+
+        if given.application:
+            raise ToolError("--status asks applications that run: give --application-id, or none for all")
+        return show_status(given)
     try:
         from ottla.spark.java import JavaMissing
         from ottla.spark.session import SparkMissing, log_path, spark_session
@@ -55,7 +61,8 @@ def run(given: argparse.Namespace) -> int:
                 application.start(session)
                 _tell(given, f"{application.config.application_id} runs")
             if given.http:
-                _tell(given, f"tables: {cleanup.enter_context(_tables(given.http, applications))}/tables")
+                url = cleanup.enter_context(_served(given.http, applications))
+                _tell(given, f"tables: {url}/tables, topology: {url}/topology, metrics: {url}/metrics")
             failure = _watch(given, applications, stopped)
             _tell(given, "stopping …")
     except (
@@ -123,21 +130,16 @@ def _show_plan(given: argparse.Namespace, applications: list[StreamsApplication]
 
 
 @contextmanager
-def _tables(address: str, applications: list[StreamsApplication]) -> Iterator[str]:
+def _served(address: str, applications: list[StreamsApplication]) -> Iterator[str]:
     try:
-        from ottla.streams.queries.server import tables_served
+        from ottla.streams.serving import served
     except ModuleNotFoundError as error:
         raise ToolError(f"--http needs the package {error.name}: pip install 'ottla[streams]'") from None
     host, _, port = address.rpartition(":")
     if not port.isdigit():
         raise ToolError(f"--http {address}: must be HOST:PORT or PORT")
-    views = {name: application.table(name) for application in applications for name in application.tables()}
-    try:
-        with tables_served(views, host or "127.0.0.1", int(port)) as url:
-            yield url
-    finally:
-        for view in views.values():
-            view.close()
+    with served(applications, host or "127.0.0.1", int(port)) as url:
+        yield url
 
 
 @contextmanager
@@ -301,10 +303,19 @@ TOOL = Tool(
             choices=("fail", "skip", "dead-letter"),
         ),
         Option("dead-letter-topic", "where records go that the program fails on", "TOPIC"),
-        Option("http", "serve the application's tables over HTTP", "[HOST:]PORT"),
+        Option(
+            "http",
+            "serve the applications' tables, topology and metrics over HTTP, and announce them to --status",
+            "[HOST:]PORT",
+        ),
+        Option(
+            "status",
+            "ask the applications that run on the cluster with --http how they are, all or --application-id",
+        ),
     ),
     examples=(
         "word_count.py",
         "word_count.py page_views.py --bootstrap-server localhost:9092 --http 8080",
+        "--status --bootstrap-server localhost:9092",
     ),
 )

@@ -41,6 +41,8 @@ class Supervised:
         # Whoever pauses and whoever looks after queries are different threads.
         self._lock = threading.Lock()
         self.is_paused = False
+        # Since the application was started.
+        self.restarts = 0
         self.query = start()
 
     @property
@@ -49,6 +51,22 @@ class Supervised:
         if self.is_paused or self.query.isActive:
             return False
         return self._due_s is None and self._passing_failure() is None
+
+    @property
+    def condition(self) -> str:
+        """In a word: running, paused, waiting to be started again, failed for good, or stopped."""
+        if self.is_paused:
+            return "paused"
+        if self.query.isActive:
+            return "running"
+        if not self.is_over:
+            return "waiting"
+        return "stopped" if self.failure() is None else "failed"
+
+    def failure(self) -> Exception | None:
+        """What ended the last run of it."""
+        failure: Exception | None = None if self.query.isActive else self.query.exception()
+        return failure
 
     def pause(self) -> None:
         """Stop it until it is resumed. A micro-batch under way is done again then."""
@@ -73,6 +91,7 @@ class Supervised:
         if self._due_s is not None:
             if now_s >= self._due_s:
                 self._due_s, self._started_s = None, now_s
+                self.restarts += 1
                 self.query = self._start()
             return
         if now_s - self._started_s >= _RECOVERED_S:
@@ -93,7 +112,7 @@ class Supervised:
 
     def _passing_failure(self) -> Exception | None:
         """What has ended it, if another start may help."""
-        failure: Exception | None = None if self.query.isActive else self.query.exception()
+        failure = self.failure()
         if failure is None or self._restarts >= self._restarts_max or _LASTING.search(str(failure)):
             return None
         return failure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,7 @@ class QueryBuilder:
 
     def build(self, query: Query) -> DataFrame:
         """Rows with topic, key, value, headers, partition and timestamp."""
+        self._settings = replace(self._settings, query=query.label)
         match query.kind:
             case Kind.STATELESS:
                 return self._stateless(query.plan)

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from ottla.streams.on_spark.global_tables import GlobalTables
 from ottla.streams.on_spark.packets import Packer, in_order, pack_results, unpacked
+from ottla.streams.on_spark.reports import Reports
 from ottla.streams.on_spark.rows import OutputRows, read_rows
 from ottla.streams.on_spark.slots import partition_of
 from ottla.streams.plan.plan import Plan
@@ -48,6 +49,13 @@ class TaskSettings:
     client_properties: dict[str, str]
     # Parts that fill global stores.
     global_parts: tuple[Plan, ...] = ()
+    # Where tasks say what they have counted, and the label of their query.
+    reports: Reports | None = None
+    query: str = ""
+
+    def report(self, task: Task) -> None:
+        if self.reports is not None:
+            self.reports.add(self.query, task)
 
     def partitions_of(self, topic: str) -> int:
         return self.partition_counts.get(topic, 1)
@@ -83,6 +91,7 @@ class StatelessStage:
             global_stores=GlobalTables.stores(self.plan, self.settings),
         )
         chain = fuse(self.plan)
+        records = task.counts.records
         packer = Packer(self.number)
         for batch in batches:
             for record in read_rows(batch):
@@ -97,7 +106,10 @@ class StatelessStage:
                     task.process(record)
                 else:
                     try:
-                        rows.add_pairs(chain.topic, chain.run(record.key, record.value), record)
+                        pairs = chain.run(record.key, record.value)
+                        rows.add_pairs(chain.topic, pairs, record)
+                        records[chain.source] += 1
+                        records[chain.sink] += len(pairs)
                     except Exception:
                         # The task runs into it again, and deals with it as the application wants.
                         task.process(record)
@@ -112,6 +124,7 @@ class StatelessStage:
                     yield packer.pack_outputs(rows, self.shuffle_to)
                 rows.clear()
         task.close()
+        self.settings.report(task)
 
 
 class TaskProcessor(StatefulProcessor):
@@ -199,6 +212,7 @@ class TaskProcessor(StatefulProcessor):
             backend.flush()
         if self._with_timers:
             self._schedule(task.timers.next_wall_clock_ms())
+        self._settings.report(task)
         left = chain(outputs, changes.records(task.stream_time_ms))
         while results := list(islice(left, _RESULTS_MAX)):
             yield Row(records=pack_results(results))

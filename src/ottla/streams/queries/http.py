@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +34,8 @@ _LIMIT = 100
 _LIMIT_MAX = 10_000
 
 
-def tables_app(views: Mapping[str, TableView]) -> Starlette:
-    """An ASGI application; `ottla run --http` serves it."""
+def tables_app(views: Mapping[str, TableView], others: Sequence[Route] = ()) -> Starlette:
+    """An ASGI application; `ottla run --http` serves it, with other things besides tables."""
 
     def view_of(request: Request) -> TableView:
         name = request.path_params["name"]
@@ -80,6 +80,7 @@ def tables_app(views: Mapping[str, TableView]) -> Starlette:
             Route("/tables", names),
             Route("/tables/{name}", entries),
             Route("/tables/{name}/{key:path}", entry),
+            *others,
         ],
         exception_handlers={HTTPException: refused, StoreError: refused},
     )

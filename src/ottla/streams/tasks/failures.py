@@ -102,8 +102,8 @@ class ErrorPolicy:
         """For work that has no output: what would be a dead letter is left out, and the log says so."""
         return replace(self, has_dead_letters=False)
 
-    def handle(self, failed: FailedRecord, emit: Callable[[OutputRecord], None]) -> None:
-        """Raise a ``RecordError`` that names the record, or deal with it as told."""
+    def handle(self, failed: FailedRecord, emit: Callable[[OutputRecord], None]) -> OnError:
+        """Raise a ``RecordError`` that names the record, or deal with it as told and say how."""
         origin, cause = failed.record.origin, failed.error
         text = (
             f"{failed.node} failed on the record at topic {origin.topic}, partition {origin.partition}, "
@@ -116,13 +116,14 @@ class ErrorPolicy:
             ) from cause
         if action is OnError.SKIP or not self.has_dead_letters:
             logger.warning("Skipped: %s", text)
-            return
+            return OnError.SKIP
         if self.dead_letter_topic is None:
             raise StreamsError(
                 f"a handler chose dead-letter, but no dead_letter_topic is given: {text}"
             ) from cause
         logger.warning("Sent to %s: %s", self.dead_letter_topic, text)
         emit(self._dead_letter(self.dead_letter_topic, cause, failed.record))
+        return OnError.DEAD_LETTER
 
     @staticmethod
     def _dead_letter(topic: str, cause: Exception, record: InputRecord) -> OutputRecord:

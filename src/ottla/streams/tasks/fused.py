@@ -28,10 +28,20 @@ Step = Callable[[Pairs], Pairs]
 class FusedChain:
     """Makes keys and values for the sink's topic of an input record, or raises what a function raised."""
 
-    __slots__ = ("_read_key", "_read_value", "_steps", "_write_key", "_write_value", "topic")
+    __slots__ = (
+        "_read_key",
+        "_read_value",
+        "_steps",
+        "_write_key",
+        "_write_value",
+        "sink",
+        "source",
+        "topic",
+    )
 
     def __init__(self, source: SourceNode, steps: Iterable[Step], sink: SinkNode) -> None:
         assert isinstance(sink.topic, str)
+        self.source, self.sink = source.name, sink.name
         self.topic = sink.topic
         self._read_key, self._read_value = source.key.reader, source.value.reader
         self._steps = tuple(steps)

@@ -19,6 +19,7 @@ from ottla.streams.processor import Processor
 from ottla.streams.records import InputRecord, Origin, OutputRecord, Record
 from ottla.streams.state.backend import Backend, Log, log_nothing
 from ottla.streams.state.spec import Store, open_store
+from ottla.streams.tasks.counts import TaskCounts
 from ottla.streams.tasks.failures import ErrorKind, ErrorPolicy, FailedRecord
 from ottla.streams.tasks.processor_context import TaskProcessorContext
 from ottla.streams.tasks.timers import Timers
@@ -98,7 +99,7 @@ class Task:
             for name, spec in plan.stores.items()
         }
         self._own_stores = [store for name, store in self.stores.items() if name not in shared]
-        self.dropped: dict[str, int] = {}
+        self.counts = TaskCounts()
         self.record = _NOWHERE
         # At most the stream time, which may be one from before a restart.
         self._last_time_ms = -1
@@ -120,6 +121,7 @@ class Task:
         """Take one record through the topology."""
         source, step = self._by_topic.get(record.topic) or self._source(record.topic)
         self.record = record
+        self.counts.records[source.name] += 1
         key = None
         try:
             key = source.key.deserialize(record.key)
@@ -160,7 +162,8 @@ class Task:
     def failed(self, node: str, key: Any, error: Exception, kind: ErrorKind = ErrorKind.PROCESS) -> None:
         if isinstance(error, RecordError):
             raise error
-        self.errors.handle(FailedRecord(kind, node, key, self.record, error), self.emit)
+        action = self.errors.handle(FailedRecord(kind, node, key, self.record, error), self.emit)
+        self.counts.failed[node, action.value] += 1
 
     def send(self, node: str, record: Record, child: str | None = None) -> None:
         """Pass a record on from a node: to all children, or to one."""
@@ -210,8 +213,10 @@ class Task:
         context = NodeContext(self, node)
         forward = self._children_step(node.name)
         children = {child: self._step(child) for child in self.plan.children.get(node.name, ())}
+        name, records = node.name, self.counts.records
 
         def step(record: Record) -> None:
+            records[name] += 1
             try:
                 for output in process(record, context):
                     if type(output) is Record:
@@ -219,7 +224,7 @@ class Task:
                     elif isinstance(output, Directed):
                         children[output.child](output.record)
             except Exception as error:
-                self.failed(node.name, record.key, error)
+                self.failed(name, record.key, error)
 
         return step
 
@@ -229,8 +234,10 @@ class Task:
         context = TaskProcessorContext(self, node, fixed_key=custom.fixed_key)
         processor.init(context)
         context.is_initialised = True
+        records = self.counts.records
 
         def step(record: Record) -> None:
+            records[node.name] += 1
             context.key = record.key
             try:
                 processor.process(record)
@@ -240,7 +247,10 @@ class Task:
         return step
 
     def _sink_step(self, sink: SinkNode) -> Step:
+        records = self.counts.records
+
         def step(record: Record) -> None:
+            records[sink.name] += 1
             try:
                 topic = sink.topic
                 if not isinstance(topic, str):
@@ -309,4 +319,4 @@ class NodeContext:
         return self._task.columns()
 
     def drop(self, reason: str) -> None:
-        self._task.dropped[reason] = self._task.dropped.get(reason, 0) + 1
+        self._task.counts.dropped[self._node.name, reason] += 1
