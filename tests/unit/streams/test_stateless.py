@@ -151,6 +151,14 @@ def test_several_topics_and_patterns_are_read_by_one_stream() -> None:
         assert driver.create_output_topic("out").read_values() == ["one", "log-x", "two"]
 
 
+def test_records_without_a_key_go_through_a_repartition_topic() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").repartition().to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.pipe("in", None, b"keyless", 0, ())
+        assert [(each.key, each.value) for each in driver.output("out")] == [(None, b"keyless")]
+
+
 def test_records_without_a_key_do_not_reach_a_group() -> None:
     builder = StreamsBuilder()
 

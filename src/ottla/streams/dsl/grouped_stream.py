@@ -110,7 +110,10 @@ class KGroupedStream:
         if not self.repartition_required:
             return self.stream.name, self.stream.sources
         prefix = self.topic_name or store
-        source = repartition(self.graph, self.stream.name, prefix, self.key_serde, self.value_serde)
+        # No aggregation counts what has no key, so it need not travel either.
+        source = repartition(
+            self.graph, self.stream.name, prefix, self.key_serde, self.value_serde, drops_null_keys=True
+        )
         return source, frozenset({source})
 
     def _aggregate_column(self, expression: Any, materialized: Materialized, named: str | None) -> KTable:

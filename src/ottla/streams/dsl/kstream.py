@@ -187,7 +187,7 @@ class KStream:
         key, value = materialized.key or self._key(), materialized.value or self._value()
         parent, sources = self.name, self.sources
         if self.repartition_required:
-            parent = repartition(self.graph, self.name, name, key, value)
+            parent = repartition(self.graph, self.name, name, key, value, drops_null_keys=True)
             sources = frozenset({parent})
         spec = StoreSpec(
             store,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ottla.streams.dsl.graph import Graph
-from ottla.streams.operators.stateless import DropNullKeys
+from ottla.streams.operators.stateless import DropNullKeys, PassThrough
 from ottla.streams.plan.plan import Partitioner, RepartitionTopic, SinkNode, SourceNode
 from ottla.streams.serdes import Serde
 
@@ -23,9 +23,12 @@ def repartition(
     *,
     partitions: int | None = None,
     partitioner: Partitioner | None = None,
-    keep_null_keys: bool = False,
+    drops_null_keys: bool = False,
 ) -> str:
-    """Add filter, sink, topic and source; the name of the source. Done once for one topic and parent."""
+    """Add filter, sink, topic and source; the name of the source. Done once for one topic and parent.
+
+    The filter is there because Kafka Streams has it, which lets null keys pass since its version 3.7.
+    """
     topic = prefix if prefix.endswith(SUFFIX) else prefix + SUFFIX
     sink = graph.generate("KSTREAM-SINK-")
     null_filter = graph.generate("KSTREAM-FILTER-")
@@ -35,10 +38,7 @@ def repartition(
     if graph.has(source):
         return source
     graph.add_internal_topic(RepartitionTopic(topic, partitions))
-    before_sink = parent
-    if not keep_null_keys:
-        graph.add_processor(null_filter, [parent], DropNullKeys())
-        before_sink = null_filter
-    graph.add_sink(SinkNode(sink, topic, key, value, partitioner), [before_sink])
+    graph.add_processor(null_filter, [parent], DropNullKeys() if drops_null_keys else PassThrough())
+    graph.add_sink(SinkNode(sink, topic, key, value, partitioner), [null_filter])
     graph.add_source(SourceNode(source, (topic,), key, value))
     return source

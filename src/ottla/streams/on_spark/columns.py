@@ -16,7 +16,7 @@ from ottla.streams.errors import TopologyError
 from ottla.streams.on_spark.column_evaluator import as_column
 from ottla.streams.operators.column_aggregate import ColumnAggregate
 from ottla.streams.operators.columns import ColumnFilter, ColumnOperator, ColumnSelectKey
-from ottla.streams.operators.stateless import DropNullKeys
+from ottla.streams.operators.stateless import DropNullKeys, PassThrough
 from ottla.streams.plan.plan import Node, Plan, ProcessorNode, SinkNode, SourceNode
 from ottla.streams.serdes import Serde, Serdes
 
@@ -105,7 +105,7 @@ def ends_at(plan: Plan, head: ColumnHead) -> SinkNode | None:
     if len(children) != 1:
         return None
     node = plan.nodes[children[0]]
-    if isinstance(node, ProcessorNode) and isinstance(node.operator, DropNullKeys):
+    if isinstance(node, ProcessorNode) and isinstance(node.operator, DropNullKeys | PassThrough):
         (last,) = plan.children[node.name]
         node = plan.nodes[last]
     if not isinstance(node, SinkNode) or not isinstance(node.topic, str) or node.partitioner is not None:

@@ -14,7 +14,7 @@ Function = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class PassThrough:
-    """Merging streams needs no work: the node has several parents."""
+    """A node that only has to be there: where streams merge, and before a repartition topic."""
 
     def process(self, record: Record, context: Context) -> Iterable[Output]:
         return (record,)
@@ -111,7 +111,7 @@ class ToStream:
 
 @dataclass(frozen=True, slots=True)
 class DropNullKeys:
-    """Before a repartition topic: without a key there is no partition to go to."""
+    """Before a repartition topic whose readers have no use for records without a key."""
 
     def process(self, record: Record, context: Context) -> Iterable[Output]:
         return () if record.key is None else (record,)

@@ -16,6 +16,7 @@ from ottla.streams.operators.stateless import (
     FlatMapValues,
     Map,
     MapValues,
+    PassThrough,
     SelectKey,
 )
 from ottla.streams.plan.plan import Plan, ProcessorNode, SinkNode, SourceNode
@@ -104,5 +105,7 @@ def _step(operator: Any) -> Step | None:
             return lambda pairs: [(key, value) for k, v in pairs for key, value in function(k, v)]
         case DropNullKeys():
             return lambda pairs: [(k, v) for k, v in pairs if k is not None]
+        case PassThrough():
+            return lambda pairs: pairs
         case _:
             return None
