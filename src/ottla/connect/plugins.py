@@ -18,6 +18,7 @@ from importlib.metadata import entry_points
 from typing import Any, Final
 
 from ottla import __version__
+from ottla.connect.errors import ConnectError
 from ottla.connect.plugin import (
     Connector,
     Converter,
@@ -64,6 +65,8 @@ class Listed:
     """Where the class is, as module:name; loaded when it is needed."""
     version: str = __version__
     also: tuple[str, ...] = ()
+    extra: str = ""
+    """Of this package, which brings what the plugin needs."""
 
     @property
     def names(self) -> set[str]:
@@ -80,12 +83,19 @@ class Listed:
 
     def load(self) -> type[Plugin]:
         module, _, attribute = self.target.partition(":")
-        found: type[Plugin] = getattr(importlib.import_module(module), attribute)
+        try:
+            found: type[Plugin] = getattr(importlib.import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            remedy = f": pip install 'ottla[{self.extra}]'" if self.extra else ""
+            raise ConnectError(
+                f"{self.name} needs the Python module {error.name}, which is missing where the worker "
+                f"runs{remedy}"
+            ) from error
         return found
 
 
-def _own(kind: Kind, name: str, target: str, *also: str) -> Listed:
-    return Listed(kind, name, f"{_HERE}.{target}", also=also)
+def _own(kind: Kind, name: str, target: str, *also: str, extra: str = "") -> Listed:
+    return Listed(kind, name, f"{_HERE}.{target}", also=also, extra=extra)
 
 
 def _both(name: str, module: str) -> Iterator[Listed]:
@@ -119,6 +129,13 @@ _BUILT_IN: Final = (
         f"{_KAFKA}.file.FileStreamSourceConnector",
         "connectors.files:FileStreamSource",
         "FileSource",
+    ),
+    _own(
+        Kind.SOURCE,
+        "io.debezium.connector.postgresql.PostgresConnector",
+        "connectors.postgres.connector:PostgresSource",
+        "PostgresSource",
+        extra="postgres",
     ),
     *_both("Cast", "cast"),
     _own(Kind.TRANSFORM, f"{_KAFKA}.transforms.DropHeaders", "transforms.headers:DropHeaders"),

@@ -97,6 +97,9 @@ class Failures:
                     raise
                 delay_s *= 2
             except Exception as error:
+                if stage is Stage.TASK_POLL:
+                    # There is no record yet that could be skipped.
+                    raise
                 self.failed(stage, error, origin, what)
 
     def failed(self, stage: Stage, error: Exception, origin: Origin, what: object = None) -> None:
