@@ -9,6 +9,7 @@ to read such an answer takes a second. What the console changes itself makes it 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections import defaultdict
@@ -18,17 +19,24 @@ from typing import Any, Generic, TypeVar
 
 from ottla.client.admin.groups import Committed, Listed, committed_offsets_of, list_groups
 from ottla.client.admin.log_dirs import LogDir, describe_log_dirs
-from ottla.client.admin.topics import Partition, TopicState, list_topics
-from ottla.client.cluster import ClusterClient
+from ottla.client.admin.topics import Partition, TopicState, list_offsets, list_topics
+from ottla.client.cluster import LATEST, ClusterClient
 from ottla.client.errors import ClusterUnreachable
 from ottla.client.metadata import ClusterInfo
+from ottla.console.history import History, Sample
+from ottla.console.problems import EXPECTED
 from ottla.runtime.net import AsyncioNetwork
 from ottla.wire.errors import KafkaError
+
+log = logging.getLogger(__name__)
 
 FRESH_S = 2.0
 STALE_S = 15.0
 _RENEWALS_SHARE = 0.1
 """How much of the time is spent on renewing something that is looked at all the time."""
+SAMPLE_S = 10.0
+_SAMPLING_SHARE = 0.05
+"""How much of the time a cluster is measured; one that takes long to tell is asked less often."""
 _DEFAULTS = {"client.id": "ottla-console", "default.api.timeout.ms": "15000"}
 
 T = TypeVar("T")
@@ -40,6 +48,8 @@ class ClusterSettings:
     bootstrap: str
     properties: Mapping[str, str] = field(default_factory=dict)
     read_only: bool = False
+    sample_s: float = SAMPLE_S
+    """How often it is measured, for charts."""
 
 
 class Remembered(Generic[T]):
@@ -58,6 +68,10 @@ class Remembered(Generic[T]):
             if age_s > self._fresh_s:
                 self._renewed()
             return self._known
+        return await self.fresh()
+
+    async def fresh(self) -> T:
+        """Asked for now, or by somebody else a moment ago who still waits for it."""
         return await asyncio.shield(self._renewed())
 
     def forget(self) -> None:
@@ -145,6 +159,8 @@ class Cluster:
         self.topics: Remembered[Topics] = Remembered(lambda: self._survey.ask(_topics))
         self.groups: Remembered[Groups] = Remembered(lambda: self._survey.ask(_groups))
         self.sizes: Remembered[Sizes] = Remembered(lambda: self._survey.ask(_sizes))
+        self.history = History()
+        self._measuring = asyncio.ensure_future(self._measure_on())
 
     def new_client(self) -> ClusterClient:
         """For whoever keeps brokers waiting: answers of a connection come in the order of its requests."""
@@ -152,8 +168,50 @@ class Cluster:
         return ClusterClient(AsyncioNetwork(), self.settings.bootstrap, properties)
 
     def close(self) -> None:
+        self._measuring.cancel()
         self._survey.close()
         self.client.close()
+
+    async def _measure_on(self) -> None:
+        """Also what pages are made of is fresh then, for whoever looks next."""
+        while True:
+            began_s = time.monotonic()
+            try:
+                self.history.note(await self._sample())
+            except EXPECTED as error:
+                log.debug("cluster %s was not measured: %s", self.name, error)
+                self.history.note_gap(int(time.time() * 1000))
+            except Exception:
+                log.exception("cluster %s could not be measured", self.name)
+                self.history.note_gap(int(time.time() * 1000))
+            took_s = time.monotonic() - began_s
+            await asyncio.sleep(max(self.settings.sample_s - took_s, took_s / _SAMPLING_SHARE))
+
+    async def _sample(self) -> Sample:
+        topics, sizes, groups = await asyncio.gather(
+            self.topics.fresh(), self.sizes.fresh(), self.groups.fresh()
+        )
+        leaders = {
+            Partition(name, each.number): each.leader
+            for name, topic in topics.by_name.items()
+            for each in topic.partitions
+            if each.leader >= 0
+        }
+        ends = await self._survey.ask(lambda client: list_offsets(client, dict.fromkeys(leaders, LATEST)))
+        return Sample(
+            time.monotonic(),
+            int(time.time() * 1000),
+            {place: at.offset for place, at in ends.items() if not isinstance(at, KafkaError)},
+            {
+                place: sizes.replicas[place, leader]
+                for place, leader in leaders.items()
+                if (place, leader) in sizes.replicas
+            },
+            {
+                group: {place: each.offset for place, each in committed.items()}
+                for group, committed in groups.committed.items()
+            },
+        )
 
     def changed(self) -> None:
         for remembered in (self.topics, self.groups, self.sizes):

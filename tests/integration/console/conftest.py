@@ -37,7 +37,8 @@ def broker() -> Iterator[InProcessBroker]:
 @pytest.fixture(scope="module")
 def address(broker: InProcessBroker) -> Iterator[str]:
     watching = ClusterSettings("watched", broker.bootstrap_servers, read_only=True)
-    with console_served([ClusterSettings("local", broker.bootstrap_servers), watching]) as address:
+    local = ClusterSettings("local", broker.bootstrap_servers, sample_s=1.0)
+    with console_served([local, watching]) as address:
         yield address
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import urlsplit
@@ -257,6 +258,28 @@ def test_records_are_saved_as_files(site: Site) -> None:
     head, row = text.splitlines()
     assert head == "partition,offset,timestamp,key,value,headers"
     assert '"a,b",\'=1+1,' in row
+
+
+def test_what_is_written_and_read_is_measured_over_time(site: Site, broker: InProcessBroker) -> None:
+    site.change("POST", "topics", name="measured", partitions=1)
+    commit(broker.bootstrap_servers, "measuring", "measured", 1)
+    until = time.monotonic() + 60
+    while True:
+        # More and more of them: a rate is seen as soon as two looks have some in between.
+        site.change("POST", "topics", "measured", "records", value="x" * 100, repeat=100)
+        found = site.get("topics", "measured", "history")
+        lags = site.get("groups", "measuring", "history")["lag"]
+        written = [value for value in found["recordsIn"] if value]
+        if len(written) > 1 and any(found["bytesIn"]) and len({lag for lag in lags if lag}) > 1:
+            break
+        assert time.monotonic() < until, found
+    assert len(found["times"]) == len(found["recordsIn"]) and found["times"] == sorted(found["times"])
+    assert any(site.get("history")["recordsIn"])
+    listed = site.get("topics", sort="rate", down="true")["topics"]
+    assert listed[0]["recordsPerSecond"] is not None
+    assert 'data-source="/api/clusters/local/topics/measured/history"' in site.page("topics", "measured")
+    unknown = site.get("groups", "nobody", "history")
+    assert not any(unknown["lag"])
 
 
 def test_groups_are_found_with_their_lag_reset_and_deleted(site: Site, broker: InProcessBroker) -> None:

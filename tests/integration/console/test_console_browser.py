@@ -55,6 +55,23 @@ def test_keys_theme_and_links_lead_through_the_pages(page: Browser, site: Site) 
     page.click("[data-theme-button]")
 
 
+def test_charts_are_drawn_and_tell_what_was_when_one_points(page: Browser, site: Site) -> None:
+    until = time.monotonic() + 60
+    while not any(site.get("topics", "payments", "history")["bytesIn"]):
+        site.change("POST", "topics", "payments", "records", value="x", repeat=50)
+        assert time.monotonic() < until
+    page.open(f"{site.address}/c/local/topics/payments")
+    page.wait_for("document.querySelectorAll('.chart path.line').length >= 2")
+    assert "Records per second" in page.run("document.querySelector('.chart svg').getAttribute('aria-label')")
+    newest = page.run("document.querySelector('.chart .newest').textContent")
+    assert newest.endswith("/s")
+    page.run(
+        "(() => { const plot = document.querySelector('.chart svg'); const at = plot.getBoundingClientRect();"
+        " plot.dispatchEvent(new PointerEvent('pointermove', {clientX: at.left + 60})); })()"
+    )
+    assert page.run("document.querySelector('.chart .when').textContent").count(":") == 2
+
+
 def test_topics_are_created_searched_changed_and_deleted(page: Browser, site: Site) -> None:
     page.open(f"{site.address}/c/local/topics")
     page.click("[data-opens=create]")

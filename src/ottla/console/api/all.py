@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.console.api import access, groups, overview, records, topics, transactions
+from ottla.console.api import access, groups, history, overview, records, topics, transactions
 from ottla.console.endpoints import Endpoint
 
 FAMILIES: dict[str, tuple[Endpoint[Any], ...]] = {
-    "Cluster": overview.ENDPOINTS,
-    "Topics": topics.ENDPOINTS,
+    "Cluster": (*overview.ENDPOINTS, history.cluster_history),
+    "Topics": (*topics.ENDPOINTS, history.topic_history),
     "Records": records.ENDPOINTS,
-    "Groups": groups.ENDPOINTS,
+    "Groups": (*groups.ENDPOINTS, history.group_history),
     "Transactions": transactions.ENDPOINTS,
     "Access": access.ENDPOINTS,
 }

@@ -21,7 +21,7 @@ from ottla.wire.errors import KafkaError
 
 PAGE = 50
 PAGE_MAX = 500
-Order = Literal["name", "partitions", "replicas", "size", "unhealthy"]
+Order = Literal["name", "partitions", "replicas", "rate", "size", "unhealthy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,7 @@ async def find_topics(cluster: Cluster, asked: FindTopics) -> Any:
         "name": lambda topic: topic.name.lower(),
         "partitions": lambda topic: len(topic.partitions),
         "replicas": _factor,
+        "rate": lambda topic: cluster.history.last("recordsIn", topic.name) or 0.0,
         "size": lambda topic: sizes.get(topic.name, 0),
         "unhealthy": _unhealthy,
     }
@@ -105,6 +106,7 @@ async def find_topics(cluster: Cluster, asked: FindTopics) -> Any:
                 "unhealthy": _unhealthy(topic),
                 "sizeBytes": sizes.get(topic.name),
                 "records": counts.get(topic.name),
+                "recordsPerSecond": cluster.history.last("recordsIn", topic.name),
             }
             for topic in shown
         ],

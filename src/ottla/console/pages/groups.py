@@ -21,6 +21,7 @@ from ottla.console.html import (
     span,
     together,
 )
+from ottla.console.pages.charts import lag_charts
 from ottla.console.pages.page import View, page
 from ottla.console.pages.parts import (
     Column,
@@ -118,6 +119,7 @@ async def group_page(cluster: Cluster, asked: api.OneGroup) -> View:
             figure("Partitions", number(len(found["partitions"]))),
             class_="figures",
         ),
+        None if is_share else lag_charts(api_path(cluster, "groups", name, "history")),
         p("Members and offsets of share groups are not shown yet.", class_="empty") if is_share else None,
         None if is_share else section(h2("Members"), _members(cluster, found)),
         None if is_share else section(h2("Partitions"), _lags(cluster, found)),

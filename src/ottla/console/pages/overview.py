@@ -7,8 +7,9 @@ from typing import Any
 from ottla.console.api import overview as api
 from ottla.console.clusters import Cluster
 from ottla.console.html import Html, a, code, dd, div, dl, dt, h1, h2, link, p, section, span, together
+from ottla.console.pages.charts import traffic_charts
 from ottla.console.pages.page import View, page
-from ottla.console.pages.parts import Column, data_table, figure, number, size
+from ottla.console.pages.parts import Column, api_path, data_table, figure, number, size
 from ottla.console.pages.settings import settings_section
 
 
@@ -37,6 +38,7 @@ async def overview_page(cluster: Cluster, asked: api.Nothing) -> View:
             class_="figures",
         ),
         _unhealthy(cluster, found),
+        traffic_charts(api_path(cluster, "history")),
         section(h2("Brokers"), _brokers(cluster, found)),
         section(h2("Metadata quorum"), _quorum(found["quorum"])),
         section(h2("Cluster"), _facts(cluster, found)),

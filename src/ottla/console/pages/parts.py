@@ -55,6 +55,12 @@ def number(count: int | float | None) -> str:
     return f"{count:,}".replace(",", "\u2009")
 
 
+def rate(per_second: float | None) -> str:
+    if per_second is None:
+        return "–"
+    return number(round(per_second) if per_second >= 10 or per_second == 0 else round(per_second, 1))
+
+
 def moment(timestamp_ms: int | None) -> Html | str:
     if timestamp_ms is None or timestamp_ms < 0:
         return "–"

@@ -28,6 +28,7 @@ from ottla.console.html import (
     together,
     tr,
 )
+from ottla.console.pages.charts import traffic_charts
 from ottla.console.pages.page import View, page
 from ottla.console.pages.parts import (
     Column,
@@ -40,6 +41,7 @@ from ottla.console.pages.parts import (
     number,
     opens,
     pages_of,
+    rate,
     search_form,
     size,
     state_tag,
@@ -74,6 +76,7 @@ async def topics_page(cluster: Cluster, asked: api.FindTopics) -> View:
             number(topic["partitions"]),
             number(topic["replicationFactor"]),
             number(topic["records"]),
+            rate(topic["recordsPerSecond"]),
             size(topic["sizeBytes"]),
             span(number(topic["unhealthy"]), class_="bad") if topic["unhealthy"] else "0",
         )
@@ -84,6 +87,7 @@ async def topics_page(cluster: Cluster, asked: api.FindTopics) -> View:
         Column("Partitions", "partitions", numeric=True),
         Column("Replicas", "replicas", numeric=True),
         Column("Records", numeric=True),
+        Column("Written per s", "rate", numeric=True),
         Column("Size", "size", numeric=True),
         Column("In trouble", "unhealthy", numeric=True),
     )
@@ -161,7 +165,7 @@ async def topic_page(cluster: Cluster, asked: TopicPage) -> View:
     match asked.part:
         case "partitions":
             found = await api.topic(cluster, api.OneTopic(name))
-            body = _partitions(found)
+            body = _partitions(cluster, found)
             if not cluster.read_only:
                 actions = [
                     opens("grow", "Add partitions"),
@@ -177,7 +181,7 @@ async def topic_page(cluster: Cluster, asked: TopicPage) -> View:
     return View(name, together(topic_head(cluster, name, asked.part, *actions), body, dialogs), "topics")
 
 
-def _partitions(found: dict[str, Any]) -> Html:
+def _partitions(cluster: Cluster, found: dict[str, Any]) -> Html:
     partitions = found["partitions"]
     records = sum((each["endOffset"] or 0) - (each["startOffset"] or 0) for each in partitions)
     on_disk = sum(sum(each["replicaSizes"].values()) for each in partitions)
@@ -213,6 +217,7 @@ def _partitions(found: dict[str, Any]) -> Html:
             figure("In trouble", number(troubled), bad=troubled > 0),
             class_="figures",
         ),
+        traffic_charts(api_path(cluster, "topics", found["name"], "history")),
         section(h2("Partitions"), data_table(columns, rows, caption="Partitions")),
         section(h2("Replicas across brokers"), _picture(found)),
     )
