@@ -6,8 +6,9 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -15,9 +16,10 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from ottla.console.api.all import FAMILIES
-from ottla.console.asked import read_asked, written_down
+from ottla.console.asked import Secret, read_asked, written_down
 from ottla.console.audit import note_change
 from ottla.console.clusters import Cluster, ClusterSettings
 from ottla.console.endpoints import Endpoint
@@ -27,8 +29,11 @@ from ottla.console.openapi import BASE, document
 from ottla.console.pages.all import PAGES
 from ottla.console.pages.api import api_view
 from ottla.console.pages.layout import Surroundings, page_html, problem_view
+from ottla.console.pages.login import login_view
 from ottla.console.pages.page import Page
 from ottla.console.problems import EXPECTED, Refused, problem_of
+from ottla.console.proxy import LOOPBACK, USER, ProxyUser
+from ottla.console.sessions import COOKIE, MECHANISMS, LogInFirst, Session, Sessions
 
 log = logging.getLogger(__name__)
 
@@ -39,23 +44,34 @@ NOBODY = "-"
 Handle = Callable[[Request], Awaitable[Response]]
 
 
+@dataclass(frozen=True, slots=True)
+class LogIn:
+    cluster: Annotated[str, "which of them"]
+    user: Annotated[str, "as the cluster knows it"]
+    password: Annotated[str, "the user's", Secret]
+    mechanism: Annotated[str, "of SASL"] = MECHANISMS[0]
+    onwards: Annotated[str, "the page that was asked for"] = ""
+
+
 class Console:
     """Clients of clusters live as long as the event loop that serves."""
 
-    def __init__(self, settings: Sequence[ClusterSettings], user_header: str | None) -> None:
-        self._settings = settings
-        self._user_header = user_header
-        self.clusters: dict[str, Cluster] = {}
+    def __init__(self, settings: Sequence[ClusterSettings]) -> None:
+        self._settings = {each.name: each for each in settings}
+        self._shared: dict[str, Cluster] = {}
+        """Those that are looked at with the console's own credentials."""
+        self.sessions = Sessions()
         self.tokens = Tokens()
         self.document = document()
 
     @asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        self.clusters = {each.name: Cluster(each) for each in self._settings}
+        self._shared = {name: Cluster(each) for name, each in self._settings.items() if not each.login}
         try:
             yield
         finally:
-            for cluster in self.clusters.values():
+            self.sessions.close()
+            for cluster in self._shared.values():
                 cluster.close()
 
     # The API
@@ -96,25 +112,22 @@ class Console:
             raise
         finally:
             if not (outcome == "done" and shown.get("preview") is not False and "preview" in shown):
-                note_change(
-                    who=self._who(request),
-                    address=request.client.host if request.client else NOBODY,
-                    cluster=cluster.name,
-                    what=endpoint.answer.__name__,
-                    asked=shown,
-                    outcome=outcome,
-                )
+                what = endpoint.answer.__name__
+                self._note(request, self._who(request), cluster.name, what, shown, outcome)
 
     # Pages
 
     def page(self, page: Page[Any]) -> Handle:
         async def handle(request: Request) -> Response:
             status = 200
-            cluster = self.clusters.get(path_values(request.scope).get("cluster", ""))
+            cluster: Cluster | None = None
             try:
                 cluster, texts = self._cluster(request)
                 asked = read_asked(page.asked, {**texts, **request.query_params}, {})
                 view = await page.render(cluster, asked)
+            except LogInFirst as error:
+                onwards = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+                return RedirectResponse(link("login", cluster=error.cluster, onwards=onwards), 303)
             except Exception as error:
                 problem = problem_of(error)
                 _log_mistake(error)
@@ -134,13 +147,73 @@ class Console:
 
     async def list_clusters(self, _: Request) -> Response:
         listed = [
-            {"name": cluster.name, "bootstrap": cluster.settings.bootstrap, "readOnly": cluster.read_only}
-            for cluster in self.clusters.values()
+            {
+                "name": each.name,
+                "bootstrap": each.bootstrap,
+                "readOnly": each.read_only,
+                "login": each.login,
+            }
+            for each in self._settings.values()
         ]
         return JSONResponse({"clusters": listed})
 
     async def home(self, _: Request) -> Response:
-        return RedirectResponse(link("c", next(iter(self.clusters))), 302)
+        return RedirectResponse(link("c", next(iter(self._settings))), 302)
+
+    # Logging in and out
+
+    async def login_page(self, request: Request) -> Response:
+        try:
+            settings = self._with_login(request.query_params.get("cluster", ""))
+        except Refused as error:
+            refusal = problem_view(problem_of(error))
+            return HTMLResponse(page_html(refusal, self._surroundings(request, None)), error.status)
+        view = login_view(settings, request.query_params.get("onwards", ""))
+        return HTMLResponse(page_html(view, self._surroundings(request, None)))
+
+    async def log_in(self, request: Request) -> Response:
+        cluster, user, outcome = NOBODY, NOBODY, "failed"
+        try:
+            self.tokens.check(request)
+            asked = read_asked(LogIn, {}, await _body(request))
+            cluster, user = asked.cluster, asked.user
+            settings = self._with_login(asked.cluster)
+            key = await self.sessions.log_in(
+                request.cookies.get(COOKIE), settings, asked.user, asked.password, asked.mechanism
+            )
+            outcome = "done"
+        except Exception as error:
+            outcome = f"refused: {problem_of(error).text}"
+            return _refused(error)
+        finally:
+            self._note(request, user, cluster, "log_in", {}, outcome)
+        # Only to a page of the cluster: what comes in an address may have been written by anybody.
+        home = link("c", settings.name)
+        to = asked.onwards if asked.onwards.startswith(home) else home
+        answer = JSONResponse({"user": asked.user, "to": to})
+        secure = request.url.scheme == "https"
+        answer.set_cookie(COOKIE, key, httponly=True, samesite="strict", secure=secure)
+        return answer
+
+    async def log_out(self, request: Request) -> Response:
+        try:
+            self.tokens.check(request)
+        except Refused as error:
+            return _refused(error)
+        session = self._session(request)
+        self.sessions.log_out(request.cookies.get(COOKIE))
+        if session is not None:
+            self._note(request, session.user, ",".join(session.clusters), "log_out", {}, "done")
+        answer = JSONResponse({"to": "/"})
+        answer.delete_cookie(COOKIE)
+        return answer
+
+    def _with_login(self, name: str) -> ClusterSettings:
+        settings = self._settings.get(name)
+        if settings is None or not settings.login:
+            there_are = ", ".join(each.name for each in self._settings.values() if each.login) or "none"
+            raise Refused(f"{name!r} is no cluster that one logs in to; there are: {there_are}", 404)
+        return settings
 
     async def lost(self, request: Request, error: Exception) -> Response:
         status = getattr(error, "status_code", 500)
@@ -153,7 +226,9 @@ class Console:
     def _surroundings(self, request: Request, cluster: Cluster | None) -> Surroundings:
         return Surroundings(
             cluster,
-            tuple(self.clusters),
+            tuple(self._settings),
+            self._session(request) is not None,
+            self._who(request),
             self.tokens.of(request.scope["ottla.browser"]),
             request.cookies.get("ottla_theme", ""),
         )
@@ -161,25 +236,48 @@ class Console:
     def _cluster(self, request: Request) -> tuple[Cluster, dict[str, str]]:
         texts = path_values(request.scope)
         name = texts.pop("cluster")
-        if name not in self.clusters:
-            raise Refused(f"there is no cluster {name}; there are: {', '.join(self.clusters)}", 404)
-        return self.clusters[name], texts
+        if name not in self._settings:
+            raise Refused(f"there is no cluster {name}; there are: {', '.join(self._settings)}", 404)
+        session = self._session(request)
+        cluster = self._shared.get(name) or (session.clusters.get(name) if session else None)
+        if cluster is None:
+            raise LogInFirst(name)
+        return cluster, texts
+
+    def _session(self, request: Request) -> Session | None:
+        return self.sessions.find(request.cookies.get(COOKIE))
 
     def _who(self, request: Request) -> str:
-        return request.headers.get(self._user_header, NOBODY) if self._user_header else NOBODY
+        """Whom the brokers let in, or a proxy in front."""
+        session = self._session(request)
+        return session.user if session is not None else request.scope.get(USER, NOBODY)
+
+    def _note(
+        self, request: Request, who: str, cluster: str, what: str, asked: dict[str, Any], outcome: str
+    ) -> None:
+        address = request.client.host if request.client else NOBODY
+        note_change(who=who, address=address, cluster=cluster, what=what, asked=asked, outcome=outcome)
 
 
 def console_app(
-    settings: Sequence[ClusterSettings], *, names: Collection[str] = (), user_header: str | None = None
+    settings: Sequence[ClusterSettings],
+    *,
+    names: Collection[str] = (),
+    user_header: str | None = None,
+    proxies: Collection[str] = (),
 ) -> ASGIApp:
-    """`names` are those it may be asked for under, besides localhost; `user_header` is a proxy's."""
-    console = Console(settings, user_header)
+    """`names` are those it may be asked for under, besides localhost. In `user_header` a proxy says who asks;
+    it is on this machine, or at one of the addresses `proxies`."""
+    console = Console(settings)
     routes: list[Route | Mount] = [
         Route("/", console.home),
         Route("/api", console.api_page),
         Route("/api/openapi.json", console.api_document),
         Route("/api/token", console.token),
         Route("/api/clusters", console.list_clusters),
+        Route("/api/login", console.log_in, methods=["POST"]),
+        Route("/api/logout", console.log_out, methods=["POST"]),
+        Route("/login", console.login_page),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
     for endpoints in FAMILIES.values():
@@ -187,7 +285,13 @@ def console_app(
             routes.append(Route(BASE + endpoint.path, console.operation(endpoint), methods=[endpoint.method]))
     routes += [Route("/c/{cluster}" + page.path, console.page(page)) for page in PAGES]
     handlers: dict[Any, Any] = {404: console.lost, 405: console.lost}
-    return Guard(Starlette(routes=routes, lifespan=console.lifespan, exception_handlers=handlers), names)
+    guarded: Any = Guard(
+        Starlette(routes=routes, lifespan=console.lifespan, exception_handlers=handlers), names
+    )
+    believed = (*LOOPBACK, *proxies)
+    # Of whom it asks for, and by which scheme, a proxy tells, too.
+    app: Any = ProxyHeadersMiddleware(guarded, trusted_hosts=list(believed))
+    return app if user_header is None else ProxyUser(app, user_header, believed)
 
 
 async def _body(request: Request) -> dict[str, Any]:

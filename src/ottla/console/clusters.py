@@ -34,6 +34,7 @@ FRESH_S = 2.0
 STALE_S = 15.0
 _RENEWALS_SHARE = 0.1
 """How much of the time is spent on renewing something that is looked at all the time."""
+_QUICK_S = FRESH_S * _RENEWALS_SHARE
 SAMPLE_S = 10.0
 _SAMPLING_SHARE = 0.05
 """How much of the time a cluster is measured; one that takes long to tell is asked less often."""
@@ -48,8 +49,14 @@ class ClusterSettings:
     bootstrap: str
     properties: Mapping[str, str] = field(default_factory=dict)
     read_only: bool = False
+    login: bool = False
+    """Whether whoever looks has to give a user and a password of the cluster's own."""
     sample_s: float = SAMPLE_S
     """How often it is measured, for charts."""
+
+
+def new_client(settings: ClusterSettings) -> ClusterClient:
+    return ClusterClient(AsyncioNetwork(), settings.bootstrap, {**_DEFAULTS, **settings.properties})
 
 
 class Remembered(Generic[T]):
@@ -63,11 +70,16 @@ class Remembered(Generic[T]):
         self._asking: asyncio.Task[T] | None = None
 
     async def get(self) -> T:
-        age_s = time.monotonic() - self._at_s
-        if self._known is not None and age_s < self._fresh_s + STALE_S:
+        age_s, known = time.monotonic() - self._at_s, self._known
+        if known is not None and age_s < self._fresh_s + STALE_S:
             if age_s > self._fresh_s:
-                self._renewed()
-            return self._known
+                renewing = self._renewed()
+                if self._fresh_s <= FRESH_S:
+                    # The last answer came quickly, so this one is waited for, if it does, too.
+                    await asyncio.wait({renewing}, timeout=_QUICK_S)
+                    if renewing.done() and not renewing.cancelled() and renewing.exception() is None:
+                        return renewing.result()
+            return known
         return await self.fresh()
 
     async def fresh(self) -> T:
@@ -164,8 +176,7 @@ class Cluster:
 
     def new_client(self) -> ClusterClient:
         """For whoever keeps brokers waiting: answers of a connection come in the order of its requests."""
-        properties = {**_DEFAULTS, **self.settings.properties}
-        return ClusterClient(AsyncioNetwork(), self.settings.bootstrap, properties)
+        return new_client(self.settings)
 
     def close(self) -> None:
         self._measuring.cancel()

@@ -27,15 +27,18 @@ def new_server(
     port: int,
     names: Collection[str] = (),
     user_header: str | None = None,
+    proxies: Collection[str] = (),
 ) -> uvicorn.Server:
     return uvicorn.Server(
         uvicorn.Config(
-            console_app(settings, names=names, user_header=user_header),
+            console_app(settings, names=names, user_header=user_header, proxies=proxies),
             host=host,
             port=port,
             log_level="warning",
             access_log=False,
             server_header=False,
+            # The application does it itself: it has to know who connects.
+            proxy_headers=False,
             timeout_graceful_shutdown=_STOP_S,
         )
     )
@@ -43,10 +46,14 @@ def new_server(
 
 @contextmanager
 def console_served(
-    settings: Sequence[ClusterSettings], *, host: str = "127.0.0.1", port: int = 0
+    settings: Sequence[ClusterSettings],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    user_header: str | None = None,
 ) -> Iterator[str]:
     """Gives the address, with the port that was free if `port` is 0."""
-    server = new_server(settings, host=host, port=port)
+    server = new_server(settings, host=host, port=port, user_header=user_header)
     thread = threading.Thread(target=server.run, name="console-http", daemon=True)
     thread.start()
     try:

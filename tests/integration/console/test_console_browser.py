@@ -56,11 +56,12 @@ def test_keys_theme_and_links_lead_through_the_pages(page: Browser, site: Site) 
 
 
 def test_charts_are_drawn_and_tell_what_was_when_one_points(page: Browser, site: Site) -> None:
+    site.change("POST", "topics", name="drawn", partitions=1)
     until = time.monotonic() + 60
-    while not any(site.get("topics", "payments", "history")["bytesIn"]):
-        site.change("POST", "topics", "payments", "records", value="x", repeat=50)
+    while not any(site.get("topics", "drawn", "history")["bytesIn"]):
+        site.change("POST", "topics", "drawn", "records", value="x", repeat=50)
         assert time.monotonic() < until
-    page.open(f"{site.address}/c/local/topics/payments")
+    page.open(f"{site.address}/c/local/topics/drawn")
     page.wait_for("document.querySelectorAll('.chart path.line').length >= 2")
     assert "Records per second" in page.run("document.querySelector('.chart svg').getAttribute('aria-label')")
     newest = page.run("document.querySelector('.chart .newest').textContent")
@@ -175,6 +176,10 @@ def test_a_group_is_reset_after_a_look_at_what_would_change(
     page: Browser, site: Site, broker: InProcessBroker
 ) -> None:
     commit(broker.bootstrap_servers, "shipping", "orders", 3)
+    until = time.monotonic() + 60
+    while not site.get("groups", q="shipping")["groups"]:
+        # What all groups are is remembered for some seconds.
+        assert time.monotonic() < until
     page.open(f"{site.address}/c/local/groups?q=shipping")
     page.click("tbody a")
     page.wait_for("location.pathname === '/c/local/groups/shipping' && document.readyState === 'complete'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -37,6 +38,50 @@ def test_the_command_serves_the_clusters_of_a_file_until_it_is_stopped(tmp_path:
             process.terminate()
         assert process.wait(60) == 0
     assert '"home"' in text and '"readOnly":true' in text
+
+
+def test_a_broker_has_its_console_beside_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ottla.cli.main", "start", "--port", "0", "--console", "0"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        [*command, "--data-dir", str(tmp_path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        assert process.stderr is not None
+        try:
+            found = None
+            for line in process.stderr:
+                if (found := re.search(r"http://localhost:(\d+)", line)) is not None:
+                    break
+            assert found is not None
+            with urlopen(f"{found[0]}/api/clusters/cluster/overview", timeout=60) as answer:
+                assert len(json.load(answer)["brokers"]) == 1
+        finally:
+            process.terminate()
+        assert process.wait(60) == 0
+    # The console ends with its broker.
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", int(found[1])), 10).close()
+
+
+def test_a_console_that_would_not_get_in_is_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sasl = [
+        "--set=listeners=SASL_PLAINTEXT://127.0.0.1:0",
+        "--set=sasl.enabled.mechanisms=SCRAM-SHA-256",
+        "--set=security.inter.broker.protocol=SASL_PLAINTEXT",
+    ]
+    command = [sys.executable, "-m", "ottla.cli.main", "start", "--data-dir", str(tmp_path), "--console"]
+    refused = subprocess.run([*command, *sasl], check=False, capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 1 and "ottla console --command-config" in refused.stderr
+    assert main(["console", "--login"]) == 1
+    assert "security.protocol=SASL_SSL" in capsys.readouterr().err
+    assert main(["console", "--proxy", "10.0.0.1"]) == 1
+    assert "--user-header" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]) -> None:

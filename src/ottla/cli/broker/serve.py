@@ -18,10 +18,12 @@ import uvloop
 
 from ottla import __version__
 from ottla.cli.broker import pid_file
+from ottla.cli.broker.console_beside import check_console, console_beside
 from ottla.cli.broker.log_lines import log_to_stderr
 from ottla.cli.broker.settings import broker_config, ignored, unreachable_from_elsewhere
 from ottla.cli.broker.stop_signals import ignore_from_now_on, stop_signals, stopped_before_ready
 from ottla.config import BrokerConfig, ConfigError
+from ottla.config.listeners import ANY_HOST, Address
 from ottla.log.manager import LogInTwoDirs
 from ottla.membership import NotJoined
 from ottla.metadata.local_directories import check_of_one_broker
@@ -55,11 +57,14 @@ def serve(
     data_dir: str | None,
     settings: Sequence[str],
     log_level: str,
+    console_port: int | None,
 ) -> int:
     """The status to exit with."""
     log_to_stderr(log_level)
     try:
         config = broker_config(properties_file, port, data_dir, settings)
+        if console_port is not None:
+            check_console(config)
         for directory in config.log_dirs:
             check_of_one_broker(PosixDisk(), directory)
     except (ConfigError, MetaPropertiesError) as error:
@@ -72,7 +77,7 @@ def serve(
     _raise_file_limit()
     share_one_heap()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        status = runner.run(_serve(config))
+        status = runner.run(_serve(config, console_port))
     ignore_from_now_on()
     return status
 
@@ -85,7 +90,7 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(config: BrokerConfig) -> int:
+async def _serve(config: BrokerConfig, console_port: int | None) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in stop_signals():
@@ -119,7 +124,8 @@ async def _serve(config: BrokerConfig) -> int:
         _announce(node, config)
         failed = asyncio.ensure_future(node.wait_failed())
         giving_back = asyncio.ensure_future(keep_giving_back(runtime.offload))
-        await asyncio.wait({failed, asked}, return_when=asyncio.FIRST_COMPLETED)
+        async with console_beside(console_port, _reached_at(node)):
+            await asyncio.wait({failed, asked}, return_when=asyncio.FIRST_COMPLETED)
         giving_back.cancel()
         # The node has logged what failed, and knows not to call this a clean shutdown.
         await node.stop()
@@ -132,6 +138,12 @@ def _stop_or_quit(stopping: asyncio.Event) -> None:
     if stopping.is_set():
         os._exit(1)
     stopping.set()
+
+
+def _reached_at(node: Node) -> str:
+    """By a process of this machine."""
+    host, port = node.address
+    return str(Address("127.0.0.1" if host in ANY_HOST else host, port))
 
 
 def _announce(node: Node, config: BrokerConfig) -> None:

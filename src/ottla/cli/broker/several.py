@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ottla import __version__
 from ottla.cli.broker import pid_file
+from ottla.cli.broker.console_beside import check_console, console_beside
 from ottla.cli.broker.settings import given_properties
 from ottla.cli.broker.stop_signals import ignore_from_now_on, stop_signals
 from ottla.cli.broker.supervisor import Command, FailedToStart, Supervisor, tell
@@ -45,6 +46,7 @@ def serve_several(
     rack: str | None,
     settings: Sequence[str],
     log_level: str,
+    console_port: int | None,
 ) -> int:
     """The status to exit with."""
     began = time.monotonic()
@@ -58,6 +60,8 @@ def serve_several(
             configs = [
                 BrokerConfig.from_properties(local_properties(node, nodes, rack, given)) for node in nodes
             ]
+            if console_port is not None:
+                check_console(configs[0])
             make_dir(disk, directory)
             stack.callback(disk.lock(f"{directory}/{LOCK_FILE}").release)
             cluster_id = lay_out(disk, random.SystemRandom(), directory, nodes, rack, given)
@@ -70,7 +74,7 @@ def serve_several(
         pid_file.write(directory)
         stack.callback(pid_file.remove, directory)
         announcement = _Announcement(nodes, directory, cluster_id, configs[0].to_brokers, began)
-        status = asyncio.run(_serve(announcement, log_level))
+        status = asyncio.run(_serve(announcement, log_level, console_port))
     ignore_from_now_on()
     return status
 
@@ -93,7 +97,7 @@ class _Announcement(NamedTuple):
     began: float
 
 
-async def _serve(announcement: _Announcement, log_level: str) -> int:
+async def _serve(announcement: _Announcement, log_level: str, console_port: int | None) -> int:
     nodes = announcement.nodes
     argv = [sys.executable, "-m", "ottla.cli.main", "start", "--log-level", log_level]
     supervisor = Supervisor([Command(node.id, [*argv, node.properties_file]) for node in nodes], _say)
@@ -102,7 +106,8 @@ async def _serve(announcement: _Announcement, log_level: str) -> int:
         loop.add_signal_handler(number, supervisor.stop)
     announcing = asyncio.ensure_future(_announce(supervisor, announcement))
     try:
-        await supervisor.run()
+        async with console_beside(console_port, ",".join(node.address for node in nodes)):
+            await supervisor.run()
     except FailedToStart as error:
         return _fail(str(error))
     finally:

@@ -124,7 +124,7 @@ class _Child:
             stderr=asyncio.subprocess.PIPE,
             # Ctrl-C is for the supervisor, which tells them once; twice would end them at once.
             start_new_session=True,
-            preexec_fn=_end_with_supervisor,
+            preexec_fn=end_with_parent,
         )
         self.process = process
         assert process.stdout is not None and process.stderr is not None
@@ -185,8 +185,8 @@ def _ended(status: int) -> str:
     return f"ended with status {status}"
 
 
-def _end_with_supervisor() -> None:
-    """In the new process: nobody would stop it any more after the supervisor has been killed."""
+def end_with_parent() -> None:
+    """In the new process: nobody would stop it any more after its parent has been killed."""
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     except (AttributeError, OSError):

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli.framework.errors import ToolError
@@ -18,7 +19,7 @@ from ottla.config.listeners import ANY_HOST
 if TYPE_CHECKING:
     from ottla.console.clusters import ClusterSettings
 
-_CLUSTER_KEYS = {"bootstrap-server", "command-config", "read-only"}
+_CLUSTER_KEYS = {"bootstrap-server", "command-config", "read-only", "login"}
 
 
 def run(given: argparse.Namespace) -> int:
@@ -27,8 +28,15 @@ def run(given: argparse.Namespace) -> int:
     settings = _clusters(given)
     _log(given.audit_log)
     names = (*given.allowed_host, *(() if given.host in ANY_HOST else (given.host,)))
+    if given.proxy and given.user_header is None:
+        raise ToolError("--proxy says whose --user-header is believed; give that, too")
     server = new_server(
-        settings, host=given.host, port=given.port, names=names, user_header=given.user_header
+        settings,
+        host=given.host,
+        port=given.port,
+        names=names,
+        user_header=given.user_header,
+        proxies=given.proxy,
     )
     listening = _listen(given.host, given.port)
     port = listening.getsockname()[1]
@@ -54,7 +62,11 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _clusters(given: argparse.Namespace) -> list[ClusterSettings]:
     if given.clusters is None:
-        return [_cluster("cluster", given.bootstrap_server, given.command_config, given.read_only)]
+        return [
+            _cluster(
+                "cluster", given.bootstrap_server, given.command_config, given.read_only, login=given.login
+            )
+        ]
     import tomllib
 
     try:
@@ -77,25 +89,37 @@ def _clusters(given: argparse.Namespace) -> list[ClusterSettings]:
         if config is not None:
             # Beside the file that names it, wherever the console is started.
             config = os.path.join(os.path.dirname(os.path.abspath(given.clusters)), config)
+        for flag in ("read-only", "login"):
+            if not isinstance(table.get(flag, False), bool):
+                raise ToolError(f"{given.clusters}: [{name}] {flag} must be true or false")
         read_only = given.read_only or table.get("read-only", False)
-        found.append(_cluster(name, table["bootstrap-server"], config, read_only))
+        login = given.login or table.get("login", False)
+        found.append(_cluster(name, table["bootstrap-server"], config, read_only, login=login))
     return found
 
 
-def _cluster(name: str, bootstrap: str, config: str | None, read_only: bool) -> ClusterSettings:
+def _cluster(
+    name: str, bootstrap: str, config: str | None, read_only: bool, *, login: bool
+) -> ClusterSettings:
     from ottla.cli.cluster.admin import check_addresses
-    from ottla.client.cluster import ClusterClient
-    from ottla.console.clusters import ClusterSettings
-    from ottla.runtime.net import AsyncioNetwork
+    from ottla.console.clusters import ClusterSettings, new_client
+    from ottla.console.sessions import MECHANISMS, as_user
 
     check_addresses(bootstrap)
     properties = read_properties(config) if config else {}
+    settings = ClusterSettings(name, bootstrap, properties, read_only, login)
+    if login and not properties.get("security.protocol", "").upper().startswith("SASL"):
+        raise ToolError(
+            f"{name}: people log in by SASL, so the file of --command-config has to say "
+            "security.protocol=SASL_SSL (or SASL_PLAINTEXT, where the network is safe)"
+        )
+    tried = replace(settings, properties=as_user(properties, "-", "-", MECHANISMS[0])) if login else settings
     try:
         # What is wrong with a file is said now, not on the first page.
-        ClusterClient(AsyncioNetwork(), bootstrap, properties).close()
+        new_client(tried).close()
     except ValueError as error:
         raise ToolError(str(error)) from None
-    return ClusterSettings(name, bootstrap, properties, read_only)
+    return settings
 
 
 def _log(audit_log: str | None) -> None:
@@ -127,13 +151,22 @@ TOOL = Tool(
         Option("host", "the address to listen on", "ADDRESS", default="127.0.0.1"),
         Option("port", "the port to listen on; 0 takes a free one", "PORT", parse=int, default=8080),
         Option("read-only", "change nothing, only look"),
+        Option("login", "everybody logs in with a user and a password of the cluster's own, by SASL"),
         Option(
             "allowed-host",
             "a name that browsers may know it by, besides localhost and --host; may be repeated",
             "NAME",
             repeats=True,
         ),
-        Option("user-header", "a header in which a proxy says who asks, for the audit log", "NAME"),
+        Option(
+            "user-header", "a header in which a proxy says who it let in; nobody gets in without it", "NAME"
+        ),
+        Option(
+            "proxy",
+            "the address of that proxy, if it is not on this machine; may be repeated",
+            "ADDRESS",
+            repeats=True,
+        ),
         Option("audit-log", "a file for a line about every change; standard error without", "FILE"),
     ),
     examples=(

@@ -35,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
             options.rack,
             options.set,
             options.log_level,
+            options.console,
         )
     if options.rack is not None:
         raise ToolError("--rack is for --brokers; a single broker has --set broker.rack=NAME")
@@ -43,7 +44,14 @@ def run(options: argparse.Namespace) -> int:
     # Late, because asyncio and the broker take longer to import than `ottla --help` to answer.
     from ottla.cli.broker.serve import serve
 
-    return serve(options.properties_file, options.port, options.data_dir, options.set, options.log_level)
+    return serve(
+        options.properties_file,
+        options.port,
+        options.data_dir,
+        options.set,
+        options.log_level,
+        options.console,
+    )
 
 
 def _brokers(text: str) -> int:
@@ -72,6 +80,13 @@ TOOL = Tool(
         Option("rack", "with --brokers: their rack (default: the name of this machine)", "RACK"),
         Option("set", "a setting that wins over the file; may be repeated", "KEY=VALUE", repeats=True),
         Option(
+            "console",
+            "serve the web console, too, at this port of localhost (without one: 8080)",
+            "PORT",
+            _port,
+            value_if_bare="8080",
+        ),
+        Option(
             "log-level",
             "how much to log: debug, info, warning or error",
             "LEVEL",
@@ -79,7 +94,12 @@ TOOL = Tool(
             choices=("debug", "info", "warning", "error"),
         ),
     ),
-    examples=("", "server.properties --set num.partitions=3", "--brokers 3 --data-dir /var/lib/ottla"),
+    examples=(
+        "",
+        "--console",
+        "server.properties --set num.partitions=3",
+        "--brokers 3 --data-dir /var/lib/ottla",
+    ),
     notes=_NOTES,
     speaks_json=False,
 )

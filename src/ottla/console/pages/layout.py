@@ -18,6 +18,7 @@ from ottla.console.html import (
     dt,
     element,
     footer,
+    form,
     h1,
     h2,
     header,
@@ -26,6 +27,7 @@ from ottla.console.html import (
     main,
     meta,
     nav,
+    output,
     p,
     span,
     summary,
@@ -61,6 +63,9 @@ _link, _script = element("link"), element("script")
 class Surroundings(NamedTuple):
     cluster: Cluster | None
     clusters: tuple[str, ...]
+    has_session: bool
+    user: str
+    """Who looks, or a dash."""
     token: str
     theme: str
 
@@ -131,10 +136,24 @@ def _top(around: Surroundings) -> Html:
         named,
         span("read-only", class_="tag") if cluster is not None and cluster.read_only else None,
         span(class_="gap"),
+        span(around.user, class_="user", title="who you are") if around.user != "-" else None,
+        _log_out() if around.has_session else None,
         a("API", href="/api"),
         button("Keys", type="button", data_opens="keys", class_="plain"),
         button("Theme", type="button", data_theme_button=True, class_="plain"),
         class_="top",
+    )
+
+
+def _log_out() -> Html:
+    return form(
+        button("Log out", type="submit", class_="plain"),
+        output(class_="answer", aria_live="polite"),
+        method="dialog",
+        data_method="POST",
+        data_action="/api/logout",
+        data_then="to",
+        class_="api inline",
     )
 
 

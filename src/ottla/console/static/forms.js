@@ -81,6 +81,8 @@ async function submit(event) {
     answer.textContent = told(data);
     if (form.dataset.then === "go" && data.go) {
       location.assign(["/c", meta("cluster"), ...data.go].map((part, at) => (at ? encodeURIComponent(part) : part)).join("/"));
+    } else if (form.dataset.then === "to" && data.to) {
+      location.assign(data.to);
     } else if (form.dataset.then === "reload") {
       location.reload();
     } else {
