@@ -45,6 +45,8 @@ PURPOSES: dict[str, dict[str, str]] = {
         "connect": "run connectors, managed over Kafka Connect's REST API",
         "connect-distributed": "the same, with the flags of Kafka's connect-distributed",
         "connect-standalone": "run the connectors of property files, in one process",
+        "mirror": "copy topics, settings and groups from cluster to cluster",
+        "connect-mirror-maker": "the same, with the flags of Kafka's connect-mirror-maker",
     },
     "Keep strangers out": {
         "acls": "see and change access rules",
@@ -81,9 +83,20 @@ PURPOSES: dict[str, dict[str, str]] = {
 }
 
 # These have no Kafka-named executable: they are Ottla's own.
-OWN = {"start", "stop", "run", "examples", "certs", "completion", "connect", "console", "schema-registry"}
+OWN = {
+    "start",
+    "stop",
+    "run",
+    "examples",
+    "certs",
+    "completion",
+    "connect",
+    "console",
+    "mirror",
+    "schema-registry",
+}
 # Kafka's executables of these names have no kafka- before them.
-UNPREFIXED = {"connect-distributed", "connect-standalone"}
+UNPREFIXED = {"connect-distributed", "connect-mirror-maker", "connect-standalone"}
 
 NAMES = tuple(name for tools in PURPOSES.values() for name in tools)
 

@@ -32,6 +32,7 @@ _TOOLS = {
     "LogDirsCommand": "log-dirs",
     "MetadataQuorumCommand": "metadata-quorum",
     "MetadataShell": "metadata-shell",
+    "MirrorMaker": "connect-mirror-maker",
     "PreferredReplicaLeaderElectionCommand": "preferred-replica-election",
     "ProducerPerformance": "producer-perf-test",
     "ReassignPartitionsCommand": "reassign-partitions",

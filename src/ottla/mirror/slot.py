@@ -1,0 +1,304 @@
+"""One slot of a flow: a share of the partitions, mirrored by one transactional producer.
+
+Each transaction has the records of some partitions and, in the offset topic, how far they go. Whatever goes
+wrong, the transaction is aborted and the next one begins where the last that was committed ended, so that
+nothing is lost or repeated. A process that takes a slot over shuts out the one before with its first request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ottla.client.admin.topics import Partition
+from ottla.client.cluster import EARLIEST, LATEST, ClusterClient
+from ottla.client.errors import ClusterUnreachable
+from ottla.client.peer import PeerLost
+from ottla.client.transaction import Transactions
+from ottla.mirror.fetching import STALE, Chunk, Fetcher
+from ottla.mirror.formats import OffsetSync, SourcePosition
+from ottla.mirror.offset_syncs import Run
+from ottla.mirror.positions import Positions
+from ottla.mirror.sending import PartitionRefused, TransactionSender
+from ottla.records.producer import ProducerIdentity
+from ottla.wire.errors import ErrorCode, KafkaError
+
+_log = logging.getLogger(__name__)
+_TRANSACTION_TIMEOUT_MS: Final = 60_000
+_TRANSACTION_BYTES_MAX: Final = 32 * 1024 * 1024
+# With nothing more to come at once, a transaction ends.
+_LINGER_S: Final = 0.01
+_IDLE_S: Final = 0.5
+_AGAIN_S: Final = 0.5
+_AGAIN_S_MAX: Final = 15.0
+# Positions that moved past markers alone are written down when nothing else was for so long.
+_SKIPPED_S: Final = 5.0
+_SET_ASIDE_S: Final = 30.0
+_FENCED: Final = frozenset(
+    (ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch, ErrorCode.transactional_id_not_found)
+)
+
+
+@dataclass(slots=True)
+class Mirrored:
+    """What this process has done, for whoever shows it."""
+
+    records: int = 0
+    bytes: int = 0
+    transactions: int = 0
+    aborted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A partition of the source that is to be mirrored."""
+
+    topic_id: str | None
+    target: Partition
+
+
+@dataclass(slots=True)
+class Slot:
+    """`run` it until the slot is somebody else's."""
+
+    name: str
+    source: ClusterClient
+    target: ClusterClient
+    transactional_id: str
+    positions: Positions
+    wanted: Callable[[], Mapping[Partition, Wanted]]
+    """Partitions of this slot, as they are known at the moment."""
+    committed: Callable[[Mapping[Partition, list[Run]], list[OffsetSync]], None]
+    """Told of what is in the target for good, by the source's partitions."""
+    is_still_ours: Callable[[], Awaitable[bool]]
+    refresh: Callable[[], None]
+    """Asks for topics to be looked at again: the target lacks one."""
+    commit_interval_s: float
+    starts_at_end: bool = False
+    mirrored: Mirrored = field(default_factory=Mirrored)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _set_aside: dict[Partition, float] = field(default_factory=dict)
+    _stopping: bool = False
+
+    def stop(self) -> None:
+        """After the transaction that is under way."""
+        self._stopping = True
+
+    def partitions_changed(self) -> None:
+        self._changed.set()
+
+    async def run(self) -> None:
+        pause_s = _AGAIN_S
+        while not self._stopping:
+            started = time.monotonic()
+            try:
+                await self._mirror()
+            except PartitionRefused as refused:
+                await self._refused(refused)
+            except KafkaError as error:
+                if error.code in _FENCED and not await self._is_confirmed():
+                    _log.info("%s: another process has taken over", self.name)
+                    return
+                _log.warning("%s: %s; starting again", self.name, error)
+            except (PeerLost, ClusterUnreachable, OSError, TimeoutError) as error:
+                _log.warning("%s: %s; starting again", self.name, error or "no answer in time")
+            ran_long = time.monotonic() - started > _AGAIN_S_MAX
+            pause_s = _AGAIN_S if ran_long else min(2 * pause_s, _AGAIN_S_MAX)
+            if not self._stopping:
+                await asyncio.sleep(pause_s)
+
+    async def _refused(self, refused: PartitionRefused) -> None:
+        error = refused.error
+        if error.code in _FENCED:
+            if not await self._is_confirmed():
+                return
+        elif not error.code.retriable or error.code == ErrorCode.unknown_topic_or_partition:
+            remedy = _REMEDIES.get(error.code, "")
+            _log.error(
+                "%s: the target does not take %s%s; it is left out for %d s",
+                self.name, refused, remedy, _SET_ASIDE_S,
+            )  # fmt: skip
+            until = time.monotonic() + _SET_ASIDE_S
+            self._set_aside.update(
+                (source, until)
+                for source, wanted in self.wanted().items()
+                if wanted.target == refused.partition
+            )
+            self.refresh()
+            return
+        _log.warning("%s: %s; starting again", self.name, refused)
+
+    async def _is_confirmed(self) -> bool:
+        """Whether the slot is ours in spite of all; one that cannot tell is not sure of it."""
+        try:
+            return await self.is_still_ours()
+        except (KafkaError, PeerLost, ClusterUnreachable, OSError, TimeoutError):
+            return False
+
+    async def _mirror(self) -> None:
+        transactions = Transactions(self.target, self.transactional_id, timeout_ms=_TRANSACTION_TIMEOUT_MS)
+        producer = await transactions.begin()
+        fetcher = Fetcher(self.source, self.name)
+        reading: asyncio.Task[None] | None = None
+        try:
+            topic_ids = await self._add_new(fetcher, {})
+            reading = asyncio.ensure_future(fetcher.run())
+            skipped: dict[Partition, SourcePosition] = {}
+            idle_since = time.monotonic()
+            while not self._stopping:
+                if self._changed.is_set() or self._are_back():
+                    topic_ids = await self._add_new(fetcher, topic_ids)
+                chunk = await fetcher.take(_IDLE_S)
+                if reading.done():
+                    reading.result()
+                if chunk is not None and not chunk.batches:
+                    if chunk.began != STALE:
+                        after = SourcePosition(chunk.next_offset - 1, topic_ids.get(chunk.partition))
+                        skipped[chunk.partition] = after
+                    continue
+                if chunk is None and (not skipped or time.monotonic() - idle_since < _SKIPPED_S):
+                    continue
+                await self._transact(transactions, producer, fetcher, chunk, topic_ids, skipped)
+                skipped = {}
+                idle_since = time.monotonic()
+                producer = await transactions.begin()
+        except BaseException:
+            self.mirrored.aborted += 1
+            raise
+        finally:
+            if reading is not None:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+
+    def _are_back(self) -> bool:
+        now = time.monotonic()
+        back = [partition for partition, until in self._set_aside.items() if until <= now]
+        for partition in back:
+            del self._set_aside[partition]
+        return bool(back)
+
+    async def _add_new(
+        self, fetcher: Fetcher, known: Mapping[Partition, str | None]
+    ) -> dict[Partition, str | None]:
+        """Reads from partitions that have come, and no longer from those that are gone; the ids of topics."""
+        self._changed.clear()
+        wanted = {
+            partition: each for partition, each in self.wanted().items() if partition not in self._set_aside
+        }
+        for partition in fetcher.partitions - wanted.keys():
+            fetcher.remove(partition)
+        # A topic of another id was made anew, and begins at its beginning.
+        fresh = [
+            each
+            for each, found in wanted.items()
+            if each not in fetcher.partitions or known.get(each, found.topic_id) != found.topic_id
+        ]
+        if fresh:
+            positions = await self.positions.read()
+            starts = await self.source.list_offsets(
+                dict.fromkeys(fresh, LATEST if self.starts_at_end else EARLIEST)
+            )
+            places: dict[Partition, int] = {}
+            for partition in fresh:
+                position = positions.get(partition)
+                topic_id = wanted[partition].topic_id
+                if position is not None and position.topic_id not in {None, topic_id}:
+                    _log.warning(
+                        "%s: the topic of %s was made anew in the source; it is mirrored from its beginning",
+                        self.name, partition,
+                    )  # fmt: skip
+                    position = None
+                places[partition] = starts[partition].offset if position is None else position.offset + 1
+            fetcher.add(places)
+            self._tell_of(positions, fresh)
+        return {partition: found.topic_id for partition, found in wanted.items()}
+
+    def _tell_of(self, positions: Mapping[Partition, SourcePosition], fresh: list[Partition]) -> None:
+        """Syncs that a process which was killed may have owed."""
+        syncs = [
+            OffsetSync(partition, position.offset, position.downstream)
+            for partition in fresh
+            if (position := positions.get(partition)) is not None and position.downstream is not None
+        ]
+        if syncs:
+            self.committed({}, syncs)
+
+    async def _transact(
+        self,
+        transactions: Transactions,
+        producer: ProducerIdentity,
+        fetcher: Fetcher,
+        chunk: Chunk | None,
+        topic_ids: Mapping[Partition, str | None],
+        skipped: Mapping[Partition, SourcePosition],
+    ) -> None:
+        sender = TransactionSender(self.target, self.transactional_id, producer)
+        ends = time.monotonic() + self.commit_interval_s
+        moved = {partition: position.offset for partition, position in skipped.items()}
+        try:
+            targets: dict[Partition, Partition] = {}
+            while chunk is not None:
+                source = chunk.partition
+                place = self.wanted().get(source)
+                if place is not None and chunk.began != STALE:
+                    moved[source] = chunk.next_offset - 1
+                    if chunk.batches:
+                        targets[place.target] = source
+                        await sender.announce([place.target])
+                        await sender.send(place.target, chunk.batches)
+                if sender.bytes >= _TRANSACTION_BYTES_MAX or time.monotonic() >= ends:
+                    break
+                chunk = await fetcher.take(_LINGER_S)
+            await sender.finish()
+            records, size = sender.records, sender.bytes
+            runs = {targets[target]: found for target, found in sender.runs.items()}
+            last = {partition: found[-1] for partition, found in runs.items()}
+            written = {
+                partition: SourcePosition(
+                    offset, topic_ids.get(partition), _downstream(last.get(partition), offset)
+                )
+                for partition, offset in moved.items()
+            }
+            await self._write_positions(sender, written)
+        except BaseException:
+            sender.cancel()
+            raise
+        await transactions.commit("", {})
+        self.mirrored.records += records
+        self.mirrored.bytes += size
+        self.mirrored.transactions += 1
+        syncs = []
+        for partition, found in runs.items():
+            first, end = found[0], found[-1]
+            syncs.append(OffsetSync(partition, first.upstream, first.downstream))
+            if end.upstream + end.records - 1 > first.upstream:
+                syncs.append(
+                    OffsetSync(partition, end.upstream + end.records - 1, end.downstream + end.records - 1)
+                )
+        self.committed(runs, syncs)
+
+    async def _write_positions(
+        self, sender: TransactionSender, written: Mapping[Partition, SourcePosition]
+    ) -> None:
+        batches = await self.positions.batches(written, time.time_ns() // 1_000_000)
+        await sender.announce(batches)
+        for place, batch in batches.items():
+            await sender.send(place, [batch])
+        await sender.finish()
+
+
+def _downstream(run: Run | None, offset: int) -> int | None:
+    """What the last record is called in the target; None where markers came after it."""
+    if run is None or run.upstream + run.records - 1 != offset:
+        return None
+    return run.downstream + run.records - 1
+
+
+_REMEDIES: Final = {
+    ErrorCode.message_too_large: " (raise max.message.bytes of the topic there)",
+    ErrorCode.topic_authorization_failed: " (the mirror's user needs WRITE and DESCRIBE on it)",
+}
