@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 DEADLINE_SECONDS = 200.0
-PORTS = ("9092", "8080", "8081")
+PORTS = ("9092", "9093", "8080", "8081")
 
 
 class Block(NamedTuple):

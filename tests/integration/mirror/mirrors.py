@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import uvloop
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from ottla.client.cluster import ClusterClient
 from ottla.mirror.run import Mirror
@@ -120,7 +120,84 @@ def produce(servers: str, topic: str, values: Sequence[str], partitions: int = 2
     assert producer.flush(WAIT_S) == 0
 
 
-def read(servers: str, topic: str, count: int, partitions: int = 2) -> list[list[Seen]]:
+def transact(servers: str, topic: str, values: Sequence[str], *, commit: bool) -> None:
+    """To partition 0, in a transaction of its own."""
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"{topic}-writer", **QUIET})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    producer.flush(WAIT_S)
+    if commit:
+        producer.commit_transaction(WAIT_S)
+    else:
+        producer.abort_transaction(WAIT_S)
+
+
+def consume(servers: str, topic: str, group: str, count: int, last: str | None = None) -> list[str]:
+    """So many records, or up to the `last`, from where the group is, which is there afterwards."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            **QUIET,
+        }
+    )
+    consumer.subscribe([topic])
+    found: list[str] = []
+    deadline = time.monotonic() + WAIT_S
+    newest: Any = None
+    while len(found) < count and last not in found[-1:] and time.monotonic() < deadline:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            found.append(message.value().decode())
+            newest = message
+    if newest is not None:
+        consumer.commit(message=newest, asynchronous=False)
+    consumer.close()
+    return found
+
+
+def committed(servers: str, group: str, topic: str) -> int:
+    """-1001 where there is none."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": group, **QUIET})
+    (found,) = consumer.committed([TopicPartition(topic, 0)], 30)
+    consumer.close()
+    return int(found.offset)
+
+
+def partition_count(servers: str, topic: str) -> int:
+    admin = admin_of(servers)
+    found = admin.list_topics(timeout=30).topics.get(topic)
+    return 0 if found is None else len(found.partitions)
+
+
+def configs_of(servers: str, topic: str) -> dict[str, str]:
+    admin = admin_of(servers)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    (described,) = admin.describe_configs([resource]).values()
+    return {name: entry.value for name, entry in described.result(30).items()}
+
+
+def set_config(servers: str, topic: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin = admin_of(servers)
+    (altered,) = admin.incremental_alter_configs([resource]).values()
+    altered.result(30)
+
+
+def slots_of(mirror: Mirror) -> set[int]:
+    (flow,) = [flow for flow in mirror.flows if flow.settings.replicates]
+    return flow.own_slots
+
+
+def read(
+    servers: str, topic: str, count: int, partitions: int = 2, wait_s: float = WAIT_S
+) -> list[list[Seen]]:
     """Per partition what is committed: `count` records in all, or what was found of them in time."""
     consumer = Consumer(
         {
@@ -135,7 +212,7 @@ def read(servers: str, topic: str, count: int, partitions: int = 2) -> list[list
     )
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     found: list[list[Seen]] = [[] for _ in range(partitions)]
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + wait_s
     while sum(map(len, found)) < count and time.monotonic() < deadline:
         for message in consumer.consume(1000, 0.2):
             if message.error() is None:
