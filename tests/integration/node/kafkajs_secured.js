@@ -1,28 +1,43 @@
-// Lists topics with KafkaJS through TLS and a login; ends with 1 and the reason where it is not let in.
+// Lists topics with KafkaJS by each way that standard input names, and prints what kept it out.
 
 'use strict'
 
 const fs = require('node:fs')
 const { Kafka, logLevel } = require('kafkajs')
 
-const { brokers, ca, mechanism, username, password } = JSON.parse(process.argv[2])
-const kafka = new Kafka({
-  brokers,
-  clientId: 'kafkajs',
-  logLevel: logLevel.NOTHING,
-  retry: { retries: 0 },
-  ssl: { ca: [fs.readFileSync(ca)] },
-  sasl: { mechanism, username, password }
-})
+async function visit (way) {
+  const { server, protocol, authority, identity, mechanism, username, password, token } = way
+  const certificate = identity ? fs.readFileSync(identity, 'utf8') : undefined
+  const ssl = { ca: [fs.readFileSync(authority, 'utf8')], cert: certificate, key: certificate }
+  const login = token
+    ? { mechanism: 'oauthbearer', oauthBearerProvider: async () => ({ value: token }) }
+    : { mechanism: mechanism.toLowerCase(), username, password }
+  const admin = new Kafka({
+    brokers: [server],
+    clientId: 'kafkajs',
+    logLevel: logLevel.NOTHING,
+    retry: { retries: 0 },
+    ssl: protocol.endsWith('SSL') && ssl,
+    sasl: mechanism ? login : undefined
+  }).admin()
+  try {
+    await admin.connect()
+    await admin.listTopics()
+    return ''
+  } catch (error) {
+    return `${error.name}: ${error.message}`
+  } finally {
+    await admin.disconnect()
+  }
+}
 
 async function main () {
-  const admin = kafka.admin()
-  await admin.connect()
-  console.log(JSON.stringify(await admin.listTopics()))
-  await admin.disconnect()
+  const ways = Object.entries(JSON.parse(fs.readFileSync(0, 'utf8')))
+  const outcomes = await Promise.all(ways.map(async ([name, way]) => [name, await visit(way)]))
+  console.log(JSON.stringify(Object.fromEntries(outcomes)))
 }
 
 main().catch(error => {
-  console.error(`${error.name}: ${error.message}`)
+  console.error(error)
   process.exit(1)
 })

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from token_issuer import Issuer
+
 from ottla.testing.in_process import InProcessBroker
 
 LOGIN = "org.apache.kafka.common.security"
-PLAIN_USERS = f'{LOGIN}.plain.PlainLoginModule required user_alice="alice secret" user_bob="bob";'
+PLAIN_PASSWORD = "alice secret"
+PLAIN_USERS = f'{LOGIN}.plain.PlainLoginModule required user_alice="{PLAIN_PASSWORD}" user_bob="bob";'
 SCRAM_PASSWORD = "scram secret"
 
 
@@ -42,7 +45,7 @@ class Closed:
         return f"127.0.0.1:{self.ports[listener]}"
 
 
-def closed_settings(files: Files) -> dict[str, str]:
+def closed_settings(files: Files, issuer: Issuer) -> dict[str, str]:
     return {
         "listeners": ",".join(
             f"{name}://127.0.0.1:0" for name in ("PLAINTEXT", "TLS", "MUTUAL", "SASL", "BOTH", "ELSEWHERE")
@@ -56,7 +59,8 @@ def closed_settings(files: Files) -> dict[str, str]:
         "listener.name.mutual.ssl.client.auth": "required",
         "listener.name.mutual.ssl.principal.mapping.rules": "RULE:^CN=([a-z]+)$/$1/U,DEFAULT",
         "listener.name.elsewhere.ssl.keystore.location": files.elsewhere,
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        **issuer.settings,
         "listener.name.sasl.plain.sasl.jaas.config": PLAIN_USERS,
         "listener.name.both.plain.sasl.jaas.config": PLAIN_USERS,
         "connection.failed.authentication.delay.ms": "50",

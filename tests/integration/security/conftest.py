@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from closed_broker import Closed, Files, closed_settings
+from closed_broker import SCRAM_PASSWORD, Closed, Files, closed_settings
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from token_issuer import Issuer
 
 from ottla.cli.files.certificates import Authority
 from ottla.testing.in_process import InProcessBroker
@@ -33,6 +40,24 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 @pytest.fixture(scope="session")
-def closed(files: Files) -> Iterator[Closed]:
-    with InProcessBroker(closed_settings(files)) as broker:
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
+    return Issuer(tmp_path_factory.mktemp("issuer") / "jwks.json")
+
+
+@pytest.fixture(scope="session")
+def closed(files: Files, issuer: Issuer) -> Iterator[Closed]:
+    with InProcessBroker(closed_settings(files, issuer)) as broker:
         yield Closed(broker, broker.ports)
+
+
+@pytest.fixture(scope="session")
+def with_users(closed: Closed) -> Closed:
+    """Alice has the same password for both kinds of SCRAM."""
+    admin = AdminClient({"bootstrap.servers": closed["PLAINTEXT"]})
+    for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        credential = UserScramCredentialUpsertion(
+            "alice", ScramCredentialInfo(mechanism, 4096), SCRAM_PASSWORD.encode()
+        )
+        for done in admin.alter_user_scram_credentials([credential]).values():
+            done.result(10)
+    return closed

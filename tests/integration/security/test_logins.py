@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import shutil
 import socket
 import struct
-import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from closed_broker import LOGIN, PLAIN_USERS, SCRAM_PASSWORD, Closed, Files
+from closed_broker import LOGIN, PLAIN_USERS, Closed
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import (
     AdminClient,
@@ -23,6 +19,7 @@ from confluent_kafka.admin import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from ways_in import PASSWORDS
 
 from ottla.client.peer import AuthenticationFailed, Peer
 from ottla.client.security import security_from_properties
@@ -31,21 +28,6 @@ from ottla.testing.in_process import InProcessBroker
 from ottla.wire.api import ApiKey
 
 LOCAL = "127.0.0.1"
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-PASSWORDS = {"PLAIN": "alice secret", "SCRAM-SHA-256": SCRAM_PASSWORD, "SCRAM-SHA-512": SCRAM_PASSWORD}
-
-
-@pytest.fixture(scope="session")
-def with_users(closed: Closed) -> Closed:
-    """Alice has the same password for both kinds of SCRAM."""
-    admin = AdminClient({"bootstrap.servers": closed["PLAINTEXT"]})
-    for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-        credential = UserScramCredentialUpsertion(
-            "alice", ScramCredentialInfo(mechanism, 4096), SCRAM_PASSWORD.encode()
-        )
-        for done in admin.alter_user_scram_credentials([credential]).values():
-            done.result(10)
-    return closed
 
 
 def librdkafka(server: str, mechanism: str, password: str, **settings: Any) -> dict[str, Any]:
@@ -66,116 +48,6 @@ def gets_in(settings: dict[str, Any], timeout: float = 10) -> bool:
         return bool(AdminClient(settings).list_topics(timeout=timeout).brokers)
     except KafkaException:
         return False
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_librdkafka(with_users: Closed, files: Files, mechanism: str) -> None:
-    tls = {"security.protocol": "sasl_ssl", "ssl.ca.location": files.authority}
-    right, wrong = PASSWORDS[mechanism], "a guess"
-    assert gets_in(librdkafka(with_users["BOTH"], mechanism, right, **tls))
-    assert gets_in(librdkafka(with_users["SASL"], mechanism, right))
-    assert not gets_in(librdkafka(with_users["SASL"], mechanism, wrong), timeout=1)
-    assert not gets_in(
-        librdkafka(with_users["SASL"], mechanism, right, **{"sasl.username": "eve"}), timeout=1
-    )
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_kafka_python(with_users: Closed, files: Files, mechanism: str) -> None:
-    from kafka import KafkaAdminClient
-    from kafka.errors import KafkaError
-
-    def topics(password: str) -> list[str]:
-        client = KafkaAdminClient(
-            bootstrap_servers=with_users["BOTH"],
-            security_protocol="SASL_SSL",
-            ssl_cafile=files.authority,
-            sasl_mechanism=mechanism,
-            sasl_plain_username="alice",
-            sasl_plain_password=password,
-            request_timeout_ms=5000,
-            bootstrap_timeout_ms=1500,
-        )
-        try:
-            return list(client.list_topics())
-        finally:
-            client.close()
-
-    assert topics(PASSWORDS[mechanism]) is not None
-    with pytest.raises(KafkaError):
-        topics("a guess")
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_aiokafka(with_users: Closed, files: Files, mechanism: str) -> None:
-    from aiokafka import AIOKafkaProducer
-    from aiokafka.errors import KafkaError
-    from aiokafka.helpers import create_ssl_context
-
-    async def produce(password: str) -> int:
-        producer = AIOKafkaProducer(
-            bootstrap_servers=with_users["BOTH"],
-            security_protocol="SASL_SSL",
-            ssl_context=create_ssl_context(cafile=files.authority),
-            sasl_mechanism=mechanism,
-            sasl_plain_username="alice",
-            sasl_plain_password=password,
-        )
-        try:
-            await producer.start()
-            return int((await producer.send_and_wait("aiokafka-secured", b"hidden")).partition)
-        finally:
-            await producer.stop()
-
-    assert asyncio.run(produce(PASSWORDS[mechanism])) == 0
-    with pytest.raises(KafkaError):
-        asyncio.run(produce("a guess"))
-
-
-NODE = Path(__file__).parent.parent / "node"
-needs_node = pytest.mark.skipif(
-    shutil.which("node") is None or not (NODE / "node_modules").is_dir(), reason="needs node and its packages"
-)
-
-
-@needs_node
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_kafkajs(with_users: Closed, files: Files, mechanism: str) -> None:
-    def topics(password: str) -> subprocess.CompletedProcess[str]:
-        settings = {
-            "brokers": [with_users["BOTH"].replace(LOCAL, "localhost")],
-            "ca": files.authority,
-            "mechanism": mechanism.lower(),
-            "username": "alice",
-            "password": password,
-        }
-        command = ["node", str(NODE / "kafkajs_secured.js"), json.dumps(settings)]
-        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
-
-    right = topics(PASSWORDS[mechanism])
-    assert right.returncode == 0, right.stderr
-    wrong = topics("a guess")
-    assert wrong.returncode == 1
-    assert "SASL" in wrong.stderr
-
-
-@pytest.mark.skipif(shutil.which("kcat") is None, reason="needs kcat")
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_kcat(with_users: Closed, files: Files, mechanism: str) -> None:
-    def listed(password: str) -> int:
-        settings = {
-            "security.protocol": "sasl_ssl",
-            "ssl.ca.location": files.authority,
-            "sasl.mechanisms": mechanism,
-            "sasl.username": "alice",
-            "sasl.password": password,
-        }
-        options = [option for pair in settings.items() for option in ("-X", "=".join(pair))]
-        command = ["kcat", "-b", with_users["BOTH"], "-L", "-m", "5", *options]
-        return subprocess.run(command, check=False, capture_output=True, timeout=60).returncode
-
-    assert listed(PASSWORDS[mechanism]) == 0
-    assert listed("a guess") != 0
 
 
 def test_credentials_are_described_changed_and_removed(with_users: Closed) -> None:
@@ -282,7 +154,7 @@ def test_a_mechanism_that_is_not_taken_is_answered_with_those_that_are(stranger:
     stranger.sendall(handshake("GSSAPI"))
     reply = answer(stranger)
     assert error_of(reply) == UNSUPPORTED_MECHANISM
-    assert all(mechanism.encode() in reply for mechanism in MECHANISMS)
+    assert all(mechanism.encode() in reply for mechanism in (*PASSWORDS, "OAUTHBEARER"))
 
 
 @pytest.mark.parametrize(
@@ -432,7 +304,7 @@ def test_the_clients_of_brokers_log_in_too(with_users: Closed) -> None:
         assert (await peer.ask(ApiKey.METADATA, {"topics": []})).brokers
         peer.close()
 
-    for mechanism in MECHANISMS:
+    for mechanism in PASSWORDS:
         asyncio.run(ask(mechanism, PASSWORDS[mechanism]))
         with pytest.raises(AuthenticationFailed, match=r"nvalid"):
             asyncio.run(ask(mechanism, "a guess"))

@@ -7,37 +7,18 @@ import hmac
 import json
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from closed_broker import LOGIN, Files
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from joserfc import jwt
-from joserfc.jwk import ECKey, KeySet, RSAKey
+from joserfc.jwk import ECKey
+from token_issuer import AUDIENCE, ISSUER, Issuer
 
 from ottla.testing.in_process import InProcessBroker
 
 LOCAL = "127.0.0.1"
-ISSUER, AUDIENCE = "https://issuer.example", "kafka"
-
-
-class Issuer:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.key = RSAKey.generate_key(2048, {"kid": "first"})
-        self.publish(self.key)
-
-    def publish(self, *keys: Any) -> None:
-        self.path.write_text(json.dumps(KeySet(list(keys)).as_dict(private=False)))
-
-    def token(self, key: Any = None, algorithm: str = "RS256", **claims: Any) -> str:
-        key = key or self.key
-        now = int(time.time())
-        said = {"sub": "dora", "iss": ISSUER, "aud": [AUDIENCE], "iat": now, "exp": now + 60, **claims}
-        header = {"alg": algorithm, **({"kid": key.kid} if key.kid else {})}
-        return jwt.encode(header, {k: v for k, v in said.items() if v is not None}, key, [algorithm])
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +32,7 @@ def broker(issuer: Issuer, files: Files) -> Iterator[InProcessBroker]:
         "listeners": f"SASL_SSL://{LOCAL}:0",
         "ssl.keystore.location": files.server,
         "sasl.enabled.mechanisms": "OAUTHBEARER",
-        "sasl.oauthbearer.jwks.endpoint.url": f"file://{issuer.path}",
-        "sasl.oauthbearer.expected.audience": AUDIENCE,
-        "sasl.oauthbearer.expected.issuer": ISSUER,
-        "sasl.oauthbearer.clock.skew.seconds": "1",
+        **issuer.settings,
         "connection.failed.authentication.delay.ms": "50",
     }
     with InProcessBroker(settings) as started:
@@ -119,8 +97,7 @@ def encoded(part: dict[str, Any]) -> str:
 
 
 def test_a_token_of_anybody_else_does_not(issuer: Issuer, gets_in: Callable[..., bool]) -> None:
-    other = RSAKey.generate_key(2048, {"kid": "first"})
-    assert not gets_in(issuer.token(other), timeout=0.5)
+    assert not gets_in(issuer.forged_token(), timeout=0.5)
     now = int(time.time())
     said = {"sub": "dora", "iss": ISSUER, "aud": [AUDIENCE], "iat": now, "exp": now + 60}
     assert not gets_in(f"{encoded({'alg': 'none'})}.{encoded(said)}.", timeout=0.5)
@@ -134,7 +111,7 @@ def test_a_token_of_anybody_else_does_not(issuer: Issuer, gets_in: Callable[...,
 def test_a_key_that_is_new_is_fetched_when_it_is_first_met(
     issuer: Issuer, gets_in: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.security.sasl.bearer_tokens.REFETCH_SECONDS_MIN", 0.0)
+    monkeypatch.setattr("ottla.security.sasl.jwks.REFETCH_SECONDS_MIN", 0.0)
     renewed = ECKey.generate_key("P-256", {"kid": "second"})
     assert not gets_in(issuer.token(renewed, "ES256"), timeout=0.5)
     issuer.publish(issuer.key, renewed)
