@@ -299,6 +299,7 @@ class Node:
             guards = Guards(self._runtime, config, users, self._requests)
             log.error("listeners have the settings of the file, because those altered since fail: %s", error)
         self._core.spawn(guards.watch_files(), "certificates")
+        self._core.spawn(guards.keep_keys_current(), "keys-of-tokens")
         self._broker.check_listeners = guards.check
         return guards
 

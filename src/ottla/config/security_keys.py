@@ -218,13 +218,32 @@ SASL_KEYS = (
         ConfigType.STRING,
         None,
         "Where the public keys are with which OAUTHBEARER tokens are signed, as a JWKS: https://… or "
-        "file:/…. Needs `pip install 'ottla[security]'`.",
+        "file:/…. They are fetched in the background, at the start and from time to time, never for a login. "
+        "The address is trusted by the system's certificates and the listener's trust store, or by "
+        "ssl.truststore.location in the JAAS line of OAUTHBEARER alone. Needs "
+        "`pip install 'ottla[security]'`.",
     ),
     ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
         ConfigType.LONG,
         _HOUR_MS,
         "How often the public keys are fetched again.",
+        minimum=1,
+        importance="low",
+    ),
+    ConfigKey(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        ConfigType.LONG,
+        100,
+        "How soon after a failure the public keys are fetched again; each further failure doubles it.",
+        minimum=1,
+        importance="low",
+    ),
+    ConfigKey(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        ConfigType.LONG,
+        10_000,
+        "How long that becomes at most.",
         minimum=1,
         importance="low",
     ),

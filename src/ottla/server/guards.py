@@ -18,7 +18,7 @@ from ottla.server.guard import Guard
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
-"""How often files with certificates are looked at."""
+"""How often files with certificates are looked at, and at least whether keys of tokens are to be fetched."""
 
 
 class Guards:
@@ -48,7 +48,7 @@ class Guards:
                 if guard.tls is not None:
                     server_context(settings)
                 if guard.sasl is not None:
-                    guard.sasl.makers(settings)
+                    guard.sasl.check(settings)
 
     def configure(self, config: BrokerConfig) -> None:
         """Settings that cannot be used leave things as they are."""
@@ -73,3 +73,11 @@ class Guards:
                 except Exception:
                     # One listener's files end nothing: it goes on with what it has.
                     log.exception("listener %s: its certificates could not be looked at", listener)
+
+    async def keep_keys_current(self) -> None:
+        """Runs for the life of the node: the keys of who signs tokens are to be here before one is shown."""
+        while True:
+            mechanisms = [guard.sasl for guard in self._by_listener.values() if guard.sasl is not None]
+            waits = await asyncio.gather(*(each.keep_keys_current() for each in mechanisms))
+            wait_s = min((LOOK_SECONDS, *(each for each in waits if each is not None)))
+            await asyncio.sleep(max(wait_s, 0.0))

@@ -1,43 +1,36 @@
 """Tokens of OAUTHBEARER: JWTs, whose signature, time, issuer and audience are checked.
 
-The keys are a JWKS, in a file or at an address, fetched again from time to time and when a token names a key
-that is not among them. Only signatures with a public key count: with a shared one, or with none, anybody who
-can check a token could make one. Tokens without a signature are for development, and taken only where the
+Only signatures with a public key count (`jwks.py`): with a shared one, or with none, anybody who can check a
+token could make one. Tokens without a signature are for development, and taken only where the
 JAAS line says so with an option that begins with `unsecured`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import json
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
 
 from ottla.client.jaas import jaas_options
 from ottla.config import ConfigError
 from ottla.config.listener_settings import ListenerSettings
 from ottla.runtime import Runtime
 from ottla.security.sasl.exchange import Granted, LoginRefused
+from ottla.security.sasl.jwks import URL, Jwks
 
 log = logging.getLogger(__name__)
 
 MECHANISM = "OAUTHBEARER"
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-FETCH_SECONDS_MAX = 10.0
-JWKS_BYTES_MAX = 1024 * 1024
-REFETCH_SECONDS_MIN = 10.0
-"""Somebody who makes up names of keys must not make us fetch them all the time."""
 _INVALID = '{"status":"invalid_token"}'
 
 
 def bearer_tokens(runtime: Runtime, settings: ListenerSettings) -> SignedTokens | UnsecuredTokens:
     """ConfigError where it is not said how tokens are to be checked."""
-    url = settings.optional_string("sasl.oauthbearer.jwks.endpoint.url", MECHANISM)
+    url = settings.optional_string(URL, MECHANISM)
     if url:
         return SignedTokens(runtime, settings, url)
     options = jaas_options(settings.jaas(MECHANISM))
@@ -48,7 +41,7 @@ def bearer_tokens(runtime: Runtime, settings: ListenerSettings) -> SignedTokens 
         )
         return UnsecuredTokens(runtime, settings, options)
     raise ConfigError(
-        f"listener {settings.name}: OAUTHBEARER needs sasl.oauthbearer.jwks.endpoint.url, where the keys are "
+        f"listener {settings.name}: OAUTHBEARER needs {URL}, where the keys are "
         'that tokens are signed with; for development alone, unsecuredLoginStringClaim_sub="…" in the JAAS '
         "line takes tokens without a signature"
     )
@@ -60,64 +53,32 @@ _TIMES_MAX = 1e12
 
 class SignedTokens:
     def __init__(self, runtime: Runtime, settings: ListenerSettings, url: str) -> None:
-        self._runtime = runtime
         self._claims = _Claims(runtime, settings)
         self._url = url
-        self._refresh_s = settings.integer("sasl.oauthbearer.jwks.endpoint.refresh.ms", MECHANISM) / 1000
-        self._keys: Any = None
-        self._fetched_at = float("-inf")
-        self._tried_at = float("-inf")
-        self._fetching = asyncio.Lock()
-        self._decode, self._import_keys = _jose(url)
-        scheme = urlsplit(url).scheme
-        if scheme not in ("https", "http", "file"):
-            raise ConfigError(
-                f"sasl.oauthbearer.jwks.endpoint.url={url}: must be https://…, http://… or file:/…"
-            )
+        self._decode, read_keys = _jose(url)
+        self.jwks = Jwks(runtime, settings, url, read_keys)
 
     async def verify(self, token: str) -> Granted:
         header = _json_part(token, 0)
-        keys = await self._keys_with(header.get("kid"))
+        keys = await self.jwks.with_key(header.get("kid"))
         if keys is None:
-            raise LoginRefused(_INVALID, f"the keys at {self._url} cannot be had")
+            raise LoginRefused(_INVALID, f"the keys at {self._url} could not be had yet")
         try:
             claims = self._decode(token, keys)
         except Exception as error:
             raise LoginRefused(_INVALID, f"its signature does not count: {error}") from error
         return self._claims.granted(claims)
 
-    async def _keys_with(self, key_id: Any) -> Any:
-        if not self._is_stale(key_id):
-            return self._keys
-        async with self._fetching:
-            if self._is_stale(key_id):
-                self._tried_at = self._runtime.clock.monotonic()
-                try:
-                    content = await self._runtime.offload.run(_fetch, self._url)
-                    self._keys = self._import_keys(json.loads(content))
-                    self._fetched_at = self._tried_at
-                except Exception as error:
-                    # Old keys are better than none; what went wrong may be anything that an address can give.
-                    log.warning("the keys of OAUTHBEARER tokens cannot be had from %s: %s", self._url, error)
-        return self._keys
-
-    def _is_stale(self, key_id: Any) -> bool:
-        now = self._runtime.clock.monotonic()
-        if now - self._tried_at < REFETCH_SECONDS_MIN and self._keys is not None:
-            return False
-        if self._keys is None:
-            return True
-        is_unknown = key_id is not None and all(key.kid != key_id for key in self._keys.keys)
-        return is_unknown or now - self._fetched_at >= self._refresh_s
-
 
 class UnsecuredTokens:
+    jwks = None
+
     def __init__(self, runtime: Runtime, settings: ListenerSettings, options: Mapping[str, str]) -> None:
         self._claims = _Claims(runtime, settings, options.get("unsecuredValidatorPrincipalClaimName"))
 
     async def verify(self, token: str) -> Granted:
         if str(_json_part(token, 0).get("alg")).lower() != "none" or not token.endswith("."):
-            raise LoginRefused(_INVALID, "it is signed, and there is no sasl.oauthbearer.jwks.endpoint.url")
+            raise LoginRefused(_INVALID, f"it is signed, and there is no {URL}")
         return self._claims.granted(_json_part(token, 1))
 
 
@@ -168,23 +129,12 @@ def _jose(url: str) -> tuple[Callable[[str, Any], Mapping[str, Any]], Callable[[
         from joserfc import jwt
         from joserfc.jwk import KeySet
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"sasl.oauthbearer.jwks.endpoint.url={url}: needs the package joserfc: "
-            "pip install 'ottla[security]'"
-        ) from error
+        raise ConfigError(f"{URL}={url}: needs the package joserfc: pip install 'ottla[security]'") from error
 
     def decode(token: str, keys: Any) -> Mapping[str, Any]:
         return jwt.decode(token, keys, algorithms=list(ALGORITHMS)).claims
 
     return decode, KeySet.import_key_set
-
-
-def _fetch(url: str) -> bytes:
-    # The scheme was checked when the address was set, and whoever can set it can read files anyway.
-    request = Request(url, headers={"Accept": "application/json"})  # noqa: S310 - see above
-    with urlopen(request, timeout=FETCH_SECONDS_MAX) as answer:  # noqa: S310 - see above
-        content: bytes = answer.read(JWKS_BYTES_MAX)
-    return content
 
 
 def _json_part(token: str, index: int) -> dict[str, Any]:

@@ -12,8 +12,10 @@ from ottla.config import ConfigError
 from ottla.config.listener_settings import MECHANISMS, ListenerSettings
 from ottla.runtime import Runtime
 from ottla.runtime.seldom import SeldomEach
+from ottla.security.sasl.bearer_tokens import MECHANISM as BEARER
 from ottla.security.sasl.bearer_tokens import bearer_tokens
 from ottla.security.sasl.exchange import Exchange, Granted, LoginRefused
+from ottla.security.sasl.jwks import Jwks
 from ottla.security.sasl.oauth_bearer import OAuthBearerExchange
 from ottla.security.sasl.plain import PlainExchange, users
 from ottla.security.sasl.scram import ScramExchange, ScramUsers
@@ -31,6 +33,7 @@ class Mechanisms:
         self._says = SeldomEach(runtime.clock)
         self._said: tuple[object, ...] = ()
         self._make: dict[str, Callable[[], Exchange]] = {}
+        self._jwks: Jwks | None = None
         self.configure(settings)
 
     def configure(self, settings: ListenerSettings) -> None:
@@ -39,18 +42,19 @@ class Mechanisms:
         said = (names, *(settings.jaas(name) for name in names))
         if said != self._said:
             # All of them, before anything is changed.
-            self._make = self.makers(settings)
+            self._make, self._jwks = self._made(settings)
             self._said = said
         self._settings = settings
         self.failure_delay_ms = settings.integer("connection.failed.authentication.delay.ms")
         self.message_bytes_max = settings.integer("sasl.server.max.receive.size")
 
-    def makers(self, settings: ListenerSettings) -> dict[str, Callable[[], Exchange]]:
-        """ConfigError where one cannot be made."""
-        names = settings.strings("sasl.enabled.mechanisms")
-        if not names:
-            raise ConfigError(f"listener {settings.name}: sasl.enabled.mechanisms must not be empty")
-        return {name: self._maker(name, settings) for name in names}
+    def check(self, settings: ListenerSettings) -> None:
+        """ConfigError where a mechanism cannot be had with them."""
+        self._made(settings)
+
+    async def keep_keys_current(self) -> float | None:
+        """Of those who sign tokens, as far as it is time to; in how many seconds it is time again."""
+        return None if self._jwks is None else await self._jwks.keep_current()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -81,6 +85,21 @@ class Mechanisms:
                 refusal.detail or refusal,
             )
 
+    def _made(self, settings: ListenerSettings) -> tuple[dict[str, Callable[[], Exchange]], Jwks | None]:
+        names = settings.strings("sasl.enabled.mechanisms")
+        if not names:
+            raise ConfigError(f"listener {settings.name}: sasl.enabled.mechanisms must not be empty")
+        make: dict[str, Callable[[], Exchange]] = {}
+        jwks = None
+        for name in names:
+            if name == BEARER:
+                tokens = bearer_tokens(self._runtime, settings)
+                make[name] = partial(OAuthBearerExchange, tokens)
+                jwks = tokens.jwks
+            else:
+                make[name] = self._maker(name, settings)
+        return make, jwks
+
     def _maker(self, name: str, settings: ListenerSettings) -> Callable[[], Exchange]:
         if name in HASHES:
             return partial(ScramExchange, name, self._scram_users, self._nonce)
@@ -93,8 +112,6 @@ class Mechanisms:
                     'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="…";'
                 )
             return partial(PlainExchange, passwords)
-        if name == "OAUTHBEARER":
-            return partial(OAuthBearerExchange, bearer_tokens(self._runtime, settings))
         raise ConfigError(
             f"listener {settings.name}: sasl.enabled.mechanisms has {name}, which is none of "
             + ", ".join(MECHANISMS)
