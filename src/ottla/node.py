@@ -142,6 +142,7 @@ class Node:
         metadata.loaded()
         local = LocalController(runtime, config, quorum, metadata)
         broker = self._make_broker(logs, quorum, metadata, local)
+        self._follow_rules(quorum, metadata)
         self._guards = self._make_guards(metadata)
         if not quorum.is_alone:
             examined.check_formatted()
@@ -328,6 +329,14 @@ class Node:
     def _is_broker(self) -> bool:
         return "broker" in self._config.strings("process.roles")
 
+    def _follow_rules(self, quorum: RaftDriver, metadata: MetadataPublisher) -> None:
+        """From the first record on: controllers are asked, and have to decide, before there are logs."""
+        authorizer = self._broker.authorizer
+        if authorizer is not None:
+            authorizer.is_loaded = quorum.is_current.is_set
+            authorizer.apply(between(MetadataImage(), metadata.image))
+            metadata.subscribe(authorizer.apply)
+
     @property
     def _is_controller(self) -> bool:
         return "controller" in self._config.strings("process.roles")
@@ -374,18 +383,25 @@ class Node:
         """Other members of the quorum elect a leader with this node before it can do anything else."""
         # Whoever asks here looks for the active controller: what is asked is not to be handed on.
         self._seen_by_controllers = replace(broker, controller=local)
-        server = Server(self._runtime, self._config, self._seen_by_controllers, self._requests)
-        self._stack.callback(server.abort)
-        self._stack.push_async_callback(server.stop_reading)
-        bound = [
-            await server.bind(endpoint, CONTROLLER_REGISTRY, self._guard(endpoint.listener))
-            for endpoint in self._config.controller_listeners
-        ]
+        early = self._config.early_listeners
+        bound = []
+        for endpoint in self._config.controller_listeners:
+            server = Server(self._runtime, self._config, self._seen_by_controllers, self._requests)
+            self._stack.callback(server.abort)
+            self._stack.push_async_callback(server.stop_reading)
+            bound.append(await server.bind(endpoint, CONTROLLER_REGISTRY, self._guard(endpoint.listener)))
+            self._core.spawn(server.close_idle_connections(), "idle-connections-of-controllers")
+            self._core.spawn(server.make_way(), "request-memory-of-controllers")
+            if broker.authorizer is None or endpoint.listener in early:
+                server.serve()
+            else:
+                self._core.spawn(self._serve_late(server), f"rules-for-{endpoint.listener}")
         # Of a broker, clients are told something else later.
         self.advertised = tuple(bound)
         self.address = (bound[0].host, bound[0].port)
-        self._core.spawn(server.close_idle_connections(), "idle-connections-of-controllers")
-        self._core.spawn(server.make_way(), "request-memory-of-controllers")
+
+    async def _serve_late(self, server: Server) -> None:
+        await self._broker.quorum.is_current.wait()
         server.serve()
 
     async def _bind(self, server: Server) -> tuple[RegisteredEndpoint, ...]:
@@ -598,8 +614,6 @@ class Node:
         self._transactions.apply(change)
         self._other_brokers.apply(change)
         self._broker.telemetry.apply(change)
-        if self._broker.authorizer is not None:
-            self._broker.authorizer.apply(change)
         if self._broker.quotas is not None:
             self._broker.quotas.apply(change)
 

@@ -23,6 +23,16 @@ ACCESS_KEYS = (
         importance="high",
     ),
     ConfigKey(
+        "early.start.listeners",
+        ConfigType.STRING,
+        None,
+        "Listeners of a controller that are served before it knows the access rules, to super.users alone; "
+        "without this key, all of controller.listener.names. The rules are in the metadata, which "
+        "controllers have to agree on first: one whose listener is not named here takes no part in elections "
+        "until others have elected a leader. Listeners of brokers always wait.",
+        importance="high",
+    ),
+    ConfigKey(
         "allow.everyone.if.no.acl.found",
         ConfigType.BOOLEAN,
         False,

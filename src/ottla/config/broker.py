@@ -18,6 +18,7 @@ from ottla.config.listener_settings import ListenerSettings, parse_listener_key
 from ottla.config.listeners import (
     Address,
     Endpoint,
+    listener_names,
     parse_address,
     parse_endpoints,
     parse_protocol_map,
@@ -252,6 +253,12 @@ class BrokerConfig:
         """How this node reaches controllers, as properties of a client."""
         name = self.strings("controller.listener.names")[0].upper()
         return self.listener(name).peer_properties(self.string("sasl.mechanism.controller.protocol"))
+
+    @property
+    def early_listeners(self) -> frozenset[str]:
+        """Those that are served before the access rules are known, to super users alone."""
+        named = self.optional_string("early.start.listeners")
+        return self._controller_names if named is None else listener_names(named)
 
     @property
     def _controller_names(self) -> frozenset[str]:

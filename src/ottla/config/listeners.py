@@ -45,6 +45,10 @@ def parse_address(key: str, text: str) -> Address | None:
     return Address(found["v6"] or found["host"] or "", int(found["port"]))
 
 
+def listener_names(text: str) -> frozenset[str]:
+    return frozenset(name.strip().upper() for name in text.split(",") if name.strip())
+
+
 def parse_voters(values: Iterable[str]) -> Mapping[int, Address]:
     """controller.quorum.voters: `id@host:port` each."""
     voters: dict[int, Address] = {}

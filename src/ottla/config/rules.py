@@ -8,6 +8,7 @@ from typing import cast
 from ottla.config.key import ConfigError, Value
 from ottla.config.listeners import (
     SECURITY_PROTOCOLS,
+    listener_names,
     parse_address,
     parse_connection_overrides,
     parse_endpoints,
@@ -113,6 +114,12 @@ def _check_listeners(values: Values) -> None:
                 raise ConfigError(
                     f"advertised.listeners={endpoint}: must be an address that clients can connect to"
                 )
+    early = listener_names(cast("str | None", values["early.start.listeners"]) or "")
+    if not early <= names | controllers:
+        raise ConfigError(
+            f"early.start.listeners: {','.join(sorted(early - names - controllers))} must be one of "
+            "listeners or of controller.listener.names"
+        )
     parse_address("ottla.metrics.listener", cast(str, values["ottla.metrics.listener"]))
     parse_super_users(cast(str, values["super.users"]))
 

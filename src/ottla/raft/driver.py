@@ -178,6 +178,8 @@ class RaftDriver:
         self._uncommitted = Uncommitted(log, self._replica, self._snapshots, publisher)
         self.is_alone = False
         """There can be no other node in this one's cluster, until it starts again."""
+        self.is_current = asyncio.Event()
+        """What was committed when this node started is published: a leader has said how much that is."""
         self.initial_records: tuple[MetadataRecord, ...] = ()
         """What the cluster is to begin with, where the log does not have it yet."""
         self._stepping = asyncio.Lock()
@@ -267,6 +269,7 @@ class RaftDriver:
         self.is_alone = self._replica.is_alone
         if self.is_alone:
             self._uncommitted.publish(self._log.next_offset)
+            self.is_current.set()
 
     async def start(self, listener: LeadershipListener) -> None:
         """A sole voter becomes leader of a new epoch. Its first record is committed with whatever is appended
@@ -598,6 +601,8 @@ class RaftDriver:
     # What is committed.
 
     def _committed(self, high_watermark: int) -> None:
+        # Whoever is told of the last of it may ask.
+        self.is_current.set()
         self._uncommitted.publish(high_watermark)
         self._snapshot_if_due(self._publisher.image)
         while self._waiting and self._waiting[0].last_offset < high_watermark:

@@ -11,20 +11,27 @@ to describe those. Denying implies nothing.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.metadata.acls import Acls
 from ottla.wire.acls import ANYBODY, WILDCARD, Acl, AclResource, Operation, PatternType, Permission
+from ottla.wire.errors import AuthorizerNotReady
 
 if TYPE_CHECKING:
     from ottla.config import BrokerConfig
     from ottla.metadata.change import MetadataChange
     from ottla.security.audit import AuditLog
 
+log = logging.getLogger(__name__)
+
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 REMEMBERED_MAX = 10_000
 """Decisions for one connection: then it begins anew."""
+
+REFUSED_EARLY_MAX = 100
+"""Principals that are told of in the log."""
 
 _DENY = int(Permission.DENY)
 # What an allowing rule has to be for, by what is asked; any other operation only by itself.
@@ -61,6 +68,10 @@ class Authorizer:
     def __init__(self, super_users: frozenset[str], *, allow_without_rules: bool) -> None:
         self.acls = Acls()
         """Of the newest metadata. Decisions that rest on others are void."""
+        self.is_loaded: Callable[[], bool] = lambda: True
+        """Whether these are all that were committed before this node started. By older ones it might allow
+        what was denied long ago: until then super users alone are let through."""
+        self._refused_early: set[str] = set()
         self.super_users = super_users
         self.allow_without_rules = allow_without_rules
         self.audit: AuditLog | None = None
@@ -78,6 +89,17 @@ class Authorizer:
     def apply(self, change: MetadataChange) -> None:
         if change.after.acls is not self.acls:
             self.acls = change.after.acls
+
+    def not_ready(self, principal: str) -> AuthorizerNotReady:
+        refusal = AuthorizerNotReady(
+            f"this node does not know the access rules yet, and {principal} is not in its super.users, where "
+            "controllers belong: they have to agree before rules are known"
+        )
+        if principal not in self._refused_early and len(self._refused_early) < REFUSED_EARLY_MAX:
+            # Controllers tell each other nothing but codes.
+            self._refused_early.add(principal)
+            log.warning("%s is refused: %s", principal, refusal)
+        return refusal
 
     def permissions(self, asker: Asker) -> Permissions:
         """What is known of who asks, as the rules are now."""
@@ -140,6 +162,8 @@ class Permissions:
         authorizer = self._authorizer
         if self.principal in authorizer.super_users:
             return _SUPER_USER
+        if not authorizer.is_loaded():
+            raise authorizer.not_ready(self.principal)
         allowing: Acl | None = None
         has_rules = False
         for rules in self.acls.matching(kind, name):

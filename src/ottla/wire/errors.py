@@ -29,6 +29,10 @@ class KafkaError(Exception):
         self.about = about
 
 
+class AuthorizerNotReady(KafkaError):
+    """As Apache Kafka, which has no code for it."""
+
+
 class CorruptMessage(KafkaError):
     code = ErrorCode.corrupt_message
 

@@ -1,4 +1,4 @@
-"""Three brokers with an authorizer. Nobody logs in: who asks is told apart by the address it comes from."""
+"""Three brokers with an authorizer. Clients do not log in: who asks is told apart by its address."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ pytestmark = pytest.mark.timeout(180)
 
 STRANGER = "127.0.0.9"
 ANYBODY = "User:ANONYMOUS"
+CONTROLLERS = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    'username="controller" password="secret" user_controller="secret";'
+)
 REFUSED = 29
 EVERY_KIND = ((2, "*"), (3, "*"), (4, CLUSTER_NAME), (5, "*"))
 
@@ -33,8 +37,14 @@ def cluster() -> Iterator[BrokerCluster]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         # Until there are rules, brokers have to find each other.
         "allow.everyone.if.no.acl.found": "true",
+        # Controllers have to, before anybody knows whether there are.
+        "super.users": "User:controller",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.controller.plain.sasl.jaas.config": CONTROLLERS,
     }
-    with BrokerCluster(settings) as running:
+    with BrokerCluster(settings, relayed=False) as running:
         with connect(running[1].bootstrap_servers) as connection:
             creations = [
                 {

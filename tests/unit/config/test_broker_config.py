@@ -124,6 +124,7 @@ def test_broker_id_is_the_old_name_of_node_id() -> None:
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "clients can connect to"),
         ({"advertised.listeners": "OTHER://h:9092"}, "OTHER must be one of listeners"),
         ({"authorizer.class.name": "x.Y"}, "authorizer.class.name=x.Y"),
+        ({"early.start.listeners": "OTHER"}, "early.start.listeners: OTHER must be one of listeners"),
         ({"super.users": "User:a;b"}, "super.users=b: must be as User:b"),
         ({"queued.max.request.bytes": "5"}, "must be at least socket.request.max.bytes=104857600"),
         ({"max.connections.per.ip": "0"}, "max.connections.per.ip=0: must be at least 1"),

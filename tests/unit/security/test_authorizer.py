@@ -13,6 +13,7 @@ from ottla.metadata.access_records import AccessControlEntryRecord
 from ottla.metadata.acls import Acls, AclsInTheMaking
 from ottla.security.authorizer import Authorizer, Permissions, Verdict, hosts_matching
 from ottla.wire.acls import Acl, AclResource, Operation, PatternType, Permission
+from ottla.wire.errors import AuthorizerNotReady
 
 ALLOW, DENY = Permission.ALLOW, Permission.DENY
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
@@ -92,6 +93,18 @@ def test_a_rule_allows_what_it_names_and_nothing_else() -> None:
 def test_super_users_may_whatever_rules_say() -> None:
     made = authorizer(rule(permission=DENY), super_users=frozenset({"User:ann"}))
     assert verdict(made).reason == "SuperUser"
+
+
+def test_before_the_rules_are_known_super_users_alone_are_let_through() -> None:
+    made = authorizer(rule(), super_users=frozenset({"User:root"}), allow=True)
+    loaded = False
+    made.is_loaded = lambda: loaded
+    client = Client()
+    with pytest.raises(AuthorizerNotReady, match=r"User:ann is not in its super\.users"):
+        verdict(made, client=client)
+    assert verdict(made, client=Client("User:root")).allowed
+    loaded = True
+    assert verdict(made, client=client).rule == rule()
 
 
 @pytest.mark.parametrize(
