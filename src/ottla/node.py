@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -39,7 +39,7 @@ from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import NO_LEADER
 from ottla.metadata.records import Endpoint as RegisteredEndpoint
-from ottla.metadata.uuids import random_uuid
+from ottla.metadata.uuids import RESERVED_MAX, random_uuid
 from ottla.raft.driver import RaftDriver
 from ottla.raft.metadata_log import check_metadata_is_there, wait_opened
 from ottla.raft.settings import QuorumSettings
@@ -122,8 +122,9 @@ class Node:
         examined = meta_properties.examine(
             runtime.disk,
             runtime.random,
-            list(dict.fromkeys((config.metadata_log_dir, *config.log_dirs))),
+            list(dict.fromkeys((config.metadata_log_dir, *self._usable_dirs(logs)))),
             config.node_id,
+            on_error=lambda path, error: logs.fail_at_start(path, error, "reading its meta.properties"),
         )
         self.cluster_id = examined.of(config.metadata_log_dir).cluster_id
         metadata_log = await wait_opened(runtime, config, clean=logs.was_closed(config.metadata_log_dir))
@@ -154,13 +155,15 @@ class Node:
 
         last_registered = metadata.image.brokers.get(config.node_id)
         if last_registered is not None:
-            examined.check_known(last_registered.directories)
+            examined.check_known(
+                last_registered.directories, len(config.log_dirs) - len(self._usable_dirs(logs))
+            )
         directories = examined.write_new(runtime.disk)
         registration = BrokerRegistration(
             broker_id=config.node_id,
             incarnation_id=random_uuid(runtime.random),
             endpoints=(),
-            directories=tuple(directories[path].directory_id for path in config.log_dirs),
+            directories=tuple(directories[path].directory_id for path in self._usable_dirs(logs)),
             rack=config.optional_string("broker.rack"),
             clean_shutdown=clean,
             previous_epoch=last_registered.epoch if clean and last_registered is not None else -1,
@@ -174,7 +177,7 @@ class Node:
             self._life = await self._join_cluster(registration, directories)
         known = metadata.image
         if self._is_broker:
-            await self._open_logs(logs, known)
+            await self._open_logs(logs, known, directories)
             if self._life is None:
                 registration = registration._replace(endpoints=await self._bind(server))
                 if self._can_be_joined:
@@ -325,10 +328,6 @@ class Node:
         self._core.spawn(audit.run(), "audit-log")
         return authorizer
 
-    @property
-    def _is_broker(self) -> bool:
-        return "broker" in self._config.strings("process.roles")
-
     def _follow_rules(self, quorum: RaftDriver, metadata: MetadataPublisher) -> None:
         """From the first record on: controllers are asked, and have to decide, before there are logs."""
         authorizer = self._broker.authorizer
@@ -336,6 +335,10 @@ class Node:
             authorizer.is_loaded = quorum.is_current.is_set
             authorizer.apply(between(MetadataImage(), metadata.image))
             metadata.subscribe(authorizer.apply)
+
+    @property
+    def _is_broker(self) -> bool:
+        return "broker" in self._config.strings("process.roles")
 
     @property
     def _is_controller(self) -> bool:
@@ -434,7 +437,7 @@ class Node:
             return tuple(
                 directories[path].directory_id
                 for path in self._config.log_dirs
-                if logs.failure_of(path) is not None
+                if path in directories and logs.failure_of(path) is not None
             )
 
         metadata = self._broker.metadata
@@ -443,7 +446,9 @@ class Node:
         await life.wait_caught_up()
         self._core.spawn(life.run(), "broker-life")
         self._replicate()
-        directory_ids = {path: directories[path].directory_id for path in self._config.log_dirs}
+        directory_ids = {
+            path: directories[path].directory_id for path in self._config.log_dirs if path in directories
+        }
         self._tell_places(life, {path.rstrip("/"): each for path, each in directory_ids.items()})
         return life
 
@@ -509,7 +514,30 @@ class Node:
         self._core.spawn(replicas.in_sync.run(channel), "in-sync")
         self._core.spawn(replicas.watch_followers(), "followers")
 
-    async def _open_logs(self, logs: LogManager, stored: MetadataImage) -> None:
+    def _out_of_reach(
+        self, logs: LogManager, stored: MetadataImage, online: Collection[UUID]
+    ) -> Iterator[TopicPartition]:
+        """Replicas of this broker whose logs must be in a directory that failed."""
+        me = self._config.node_id
+        for topic in stored.topics.values():
+            for index, partition in enumerate(topic.partitions):
+                found = TopicPartition(topic.name, index)
+                if me not in partition.replicas or logs.get(found) is not None:
+                    continue
+                place = partition.directory(me)
+                if place.int > RESERVED_MAX:
+                    if place not in online:
+                        yield found
+                # Nobody was told where it is; who is to have all of it has had it.
+                elif self._life is None or me in (*partition.isr, *partition.eligible_leader_replicas):
+                    yield found
+
+    async def _open_logs(
+        self,
+        logs: LogManager,
+        stored: MetadataImage,
+        directories: Mapping[str, meta_properties.MetaProperties],
+    ) -> None:
         """Away from the event loop: who recovers for minutes still votes, and follows the metadata."""
         stored_config = effective_config(self._config, stored)
         await logs.open_in_turns(
@@ -517,6 +545,13 @@ class Node:
             partial(_topic_id_of, stored, self._config.node_id),
             partial(_is_led_by_another, stored, self._config.node_id),
         )
+        usable = self._usable_dirs(logs)
+        if len(usable) < len(self._config.log_dirs):
+            online = {directories[path].directory_id for path in usable}
+            logs.presume(self._out_of_reach(logs, stored, online))
+
+    def _usable_dirs(self, logs: LogManager) -> list[str]:
+        return [path for path in self._config.log_dirs if logs.failure_of(path) is None]
 
     def _ways_to_other_brokers(self, metadata: MetadataPublisher) -> OtherBrokers:
         config = self._config

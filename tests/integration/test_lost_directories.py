@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
+from ottla.runtime.disk import PosixDisk
 from ottla.testing import BrokerProcess
+from ottla.testing.in_process import InProcessBroker
 
 
 def produce(servers: str, count: int = 10, topic: str = "orders") -> None:
@@ -202,3 +206,70 @@ def test_a_log_of_another_topic_id_is_set_aside_and_can_be_brought_back() -> Non
         (data / "orders-0" / "partition.metadata").unlink()
         broker.start()
         assert end_offset(broker.bootstrap_servers) == 10
+
+
+@pytest.mark.parametrize("failing", ["lock", "meta.properties"])
+def test_a_broker_starts_without_a_directory_whose_disk_fails(
+    tmp_path: Path, failing: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    names = [f"topic{number}" for number in range(4)]
+    settings = {"num.partitions": "1"}
+    dirs = f"{first},{second}"
+    with InProcessBroker(settings, data_dir=dirs) as broker:
+        for name in names:
+            produce(broker.bootstrap_servers, 3, name)
+    there = {name for name in names if (second / f"{name}-0").is_dir()}
+    assert 0 < len(there) < len(names)
+
+    lock, read_file = PosixDisk.lock, PosixDisk.read_file
+
+    def failing_lock(disk: PosixDisk, path: str) -> Any:
+        if failing == "lock" and path.startswith(str(second)):
+            raise OSError(errno.EIO, "Input/output error", path)
+        return lock(disk, path)
+
+    def failing_read(disk: PosixDisk, path: str) -> bytes:
+        if failing in path and path.startswith(str(second)):
+            raise OSError(errno.EIO, "Input/output error", path)
+        return read_file(disk, path)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(PosixDisk, "lock", failing_lock)
+        broken.setattr(PosixDisk, "read_file", failing_read)
+        with InProcessBroker(settings, data_dir=dirs) as broker:
+            assert f"{second} cannot be used (Input/output error while" in caplog.text
+            for name in set(names) - there:
+                assert end_offset(broker.bootstrap_servers, name) == 3
+            for name in there:
+                # Not an empty log in its place.
+                assert not (first / f"{name}-0").exists()
+                assert refusal_of(broker.bootstrap_servers, name) == KafkaError.KAFKA_STORAGE_ERROR
+            produce(broker.bootstrap_servers, 3, "new")
+            assert (first / "new-0").is_dir()
+    # With the disk comes back what is on it.
+    with InProcessBroker(settings, data_dir=dirs) as broker:
+        for name in names:
+            assert end_offset(broker.bootstrap_servers, name) == 3
+
+
+def refusal_of(servers: str, topic: str) -> int | None:
+    errors: list[KafkaError | None] = []
+    producer = Producer(
+        {"bootstrap.servers": servers, "retries": 0, "message.timeout.ms": 5000, "log_level": 0}
+    )
+    producer.produce(topic, b"x", partition=0, on_delivery=lambda error, _: errors.append(error))
+    producer.flush(10)
+    (error,) = errors
+    return None if error is None else error.code()
+
+
+def test_a_broker_does_not_start_without_any_directory_or_its_metadata(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing_lock(disk: PosixDisk, path: str) -> Any:
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    monkeypatch.setattr(PosixDisk, "lock", failing_lock)
+    with pytest.raises(OSError, match="Input/output error"):
+        InProcessBroker(data_dir=f"{tmp_path / 'first'},{tmp_path / 'second'}").start()

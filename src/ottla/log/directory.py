@@ -39,6 +39,11 @@ _FAULTS = frozenset(
 _SAID_AGAIN_SECONDS = 30.0
 
 
+def is_fault(error: OSError) -> bool:
+    """Of the medium: trying again would not help."""
+    return error.errno in _FAULTS
+
+
 class Unopened(NamedTuple):
     """A log that could not be opened at start, and what has to be remembered of it until it can be."""
 
@@ -48,9 +53,10 @@ class Unopened(NamedTuple):
 
 
 class LogDir:
-    def __init__(self, runtime: Runtime, path: str, lock: Lock, on_failure: Callable[[LogDir], None]) -> None:
+    def __init__(self, runtime: Runtime, path: str, on_failure: Callable[[LogDir], None]) -> None:
         self.path = path
-        self.lock = lock
+        self.lock: Lock | None = None
+        """Once the directory is claimed; None of one that could not be."""
         self.clean = False
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.unopened: dict[TopicPartition, Unopened] = {}
@@ -98,6 +104,16 @@ class LogDir:
                 len(self.logs),
             )
             self._on_failure(self)
+
+    def fail_at_start(self, error: OSError, doing: str) -> None:
+        """Begin without the directory. Who asks for what is in it is answered as if it had failed later."""
+        self.failure = f"{error.strerror or error} while {doing}"
+        log.critical(
+            "%s cannot be used (%s): the broker starts without it. Partitions in it answer "
+            "KAFKA_STORAGE_ERROR, all others go on. Check the disk and its mount, then restart the broker",
+            self.path,
+            self.failure,
+        )
 
     def is_there(self) -> bool:
         """Whether it still is what was locked: neither removed nor unmounted."""

@@ -20,7 +20,7 @@ from ottla.log.checkpoints import (
     write_offsets,
 )
 from ottla.log.cleaner import HighWatermark, LogCleaner
-from ottla.log.directory import LogDir, Unopened
+from ottla.log.directory import LogDir, Unopened, is_fault
 from ottla.log.log import PartitionLog
 from ottla.log.moving import Moves
 from ottla.log.names import (
@@ -118,7 +118,8 @@ class LogManager:
 
     def failure_of(self, path: str) -> str | None:
         """Why a directory is out of use."""
-        return next((directory.failure for directory in self._dirs if directory.path == path), None)
+        found = next((found for found in self._dirs if found.path == path.rstrip("/")), None)
+        return None if found is None else found.failure
 
     def refused(self, path: str, error: OSError, doing: str) -> None:
         """Something in a directory could not be written: say so, and act upon it."""
@@ -367,7 +368,7 @@ class LogManager:
         """At start: of a log that was put away when a copy took its place, the old name may be back."""
         found: dict[str, list[LogDir]] = {}
         for directory in self._dirs:
-            for name in self._disk.list_dir(directory.path):
+            for name in self._names_in(directory):
                 if partition_in_name(name) is not None:
                     found.setdefault(name, []).append(directory)
         for name, directories in found.items():
@@ -469,25 +470,54 @@ class LogManager:
     # Start and stop.
 
     def lock(self) -> None:
-        """Claim the directories before anything in them is read. DiskLocked: another broker has one."""
+        """Claim the directories before anything in them is read. DiskLocked: another broker has one.
+
+        One whose disk fails is left out, unless it is the last, or the one with the metadata."""
         try:
             for path in self._paths:
-                if not self._disk.exists(path):
-                    self._disk.make_dirs(path)
-                    # Or a power cut would take the directory with all that was ever synced into it.
-                    self._disk.sync_dir(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))
-                lock = self._disk.lock(f"{path}/{LOCK_FILE}")
-                directory = LogDir(self._runtime, path, lock, self._dir_failed)
+                directory = LogDir(self._runtime, path, self._dir_failed)
                 self._dirs.append(directory)
-                marker = f"{path}/{CLEAN_SHUTDOWN_FILE}"
-                directory.clean = self._disk.exists(marker)
-                if directory.clean:
-                    # Before anything else: a crash from now on must be recovered from.
-                    self._disk.remove(marker)
-                    self._disk.sync_dir(path)
+                try:
+                    self._claim(directory)
+                except OSError as error:
+                    self.fail_at_start(path, error, "claiming it")
         except BaseException:
             self.unlock()
             raise
+
+    def _claim(self, directory: LogDir) -> None:
+        path = directory.path
+        if not self._disk.exists(path):
+            self._disk.make_dirs(path)
+            # Or a power cut would take the directory with all that was ever synced into it.
+            self._disk.sync_dir(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))
+        directory.lock = self._disk.lock(f"{path}/{LOCK_FILE}")
+        marker = f"{path}/{CLEAN_SHUTDOWN_FILE}"
+        directory.clean = self._disk.exists(marker)
+        if directory.clean:
+            # Before anything else: a crash from now on must be recovered from.
+            self._disk.remove(marker)
+            self._disk.sync_dir(path)
+
+    def fail_at_start(self, path: str, error: OSError, doing: str) -> None:
+        """Begin without a directory whose disk fails, or raise the error again where that cannot be."""
+        directory = next(found for found in self._dirs if found.path == path.rstrip("/"))
+        others = [found for found in self._dirs if found is not directory and found.failure is None]
+        is_last = not others and len(self._dirs) == len(self._paths)
+        if not is_fault(error) or is_last or directory.path == self.config.metadata_log_dir.rstrip("/"):
+            raise error
+        directory.fail_at_start(error, doing)
+
+    def presume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Logs that are in none of the directories in use must be in one that is not: made anew, they would
+        be empty. Until that is back, they are offline."""
+        failed = next(directory for directory in self._dirs if directory.failure is not None)
+
+        def refuse(config: LogConfig) -> PartitionLog:
+            raise StorageError(f"{failed.path} is out of use: {failed.failure}")
+
+        for partition in partitions:
+            failed.unopened[partition] = Unopened(refuse, 0, None)
 
     def was_closed(self, path: str) -> bool:
         """Whether the directory was left in good order."""
@@ -543,14 +573,31 @@ class LogManager:
         started = self._runtime.clock.monotonic()
         self._put_away_what_was_moved()
         for directory in self._dirs:
-            yield from self._open_dir(directory, config_of, topic_id_of, is_elsewhere)
-            self._lower_checkpoint(directory)
-            self.cleaner.load(directory.path)
+            if directory.failure is not None:
+                continue
+            try:
+                yield from self._open_dir(directory, config_of, topic_id_of, is_elsewhere)
+                self._lower_checkpoint(directory)
+                self.cleaner.load(directory.path)
+            except OSError as error:
+                if not is_fault(error):
+                    raise
+                directory.fail(f"{error.strerror} while opening its logs")
         self._resume_moves(config_of)
         # A snapshot may be older than producers are remembered.
         self._forget_idle_producers()
         elapsed_ms = (self._runtime.clock.monotonic() - started) * 1000
         log.info("opened %d logs in %d ms", len(self._logs), elapsed_ms)
+
+    def _names_in(self, directory: LogDir) -> Sequence[str]:
+        """None of one whose disk fails, which is left out then."""
+        if directory.failure is not None:
+            return ()
+        try:
+            return self._disk.list_dir(directory.path)
+        except OSError as error:
+            self.fail_at_start(directory.path, error, "looking what is in it")
+            return ()
 
     def _open_dir(
         self, directory: LogDir, config_of: ConfigOf, topic_id_of: TopicIdOf, is_elsewhere: IsElsewhere
@@ -683,7 +730,8 @@ class LogManager:
     def unlock(self) -> None:
         """Let go of the directories as they are, without closing anything."""
         for directory in self._dirs:
-            directory.lock.release()
+            if directory.lock is not None:
+                directory.lock.release()
         self._dirs.clear()
         self._logs.clear()
 

@@ -8,7 +8,7 @@ one that the node had is gone: most likely it is the mount point of a disk that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from random import Random
 from typing import NamedTuple
 from uuid import UUID
@@ -95,11 +95,12 @@ class Directories(NamedTuple):
             disk.replace_file(f"{log_dir}/{FILE_NAME}", properties.to_text().encode())
         return self.formatted | self.new
 
-    def check_known(self, known: Collection[UUID]) -> None:
-        """`known` are the directory ids that the node had when it last ran."""
+    def check_known(self, known: Collection[UUID], failed: int = 0) -> None:
+        """`known` are the directory ids that the node had when it last ran; `failed` are so many directories
+        that are there and cannot be read."""
         present = {properties.directory_id for properties in self.formatted.values()}
         missing = sorted(uuid_text(each) for each in known if each.int > RESERVED_MAX and each not in present)
-        if not missing:
+        if len(missing) <= failed:
             return
         if self.new:
             new = ", ".join(self.new)
@@ -125,16 +126,31 @@ def prepare(
 
 
 def examine(
-    disk: Disk, random: Random, log_dirs: Sequence[str], node_id: int, cluster_id: str | None = None
+    disk: Disk,
+    random: Random,
+    log_dirs: Sequence[str],
+    node_id: int,
+    cluster_id: str | None = None,
+    *,
+    on_error: Callable[[str, OSError], None] | None = None,
 ) -> Directories:
     """The properties of each directory, all of one cluster and this node; new ones have none on disk yet.
 
-    `cluster_id` is what to expect, or what to give a new cluster; without it one is drawn.
+    `cluster_id` is what to expect, or what to give a new cluster; without it one is drawn. `on_error` is told
+    of a directory that cannot be read; if it does not raise, the directory is left out.
     """
     found: dict[str, MetaProperties] = {}
+    unreadable = set()
     for log_dir in log_dirs:
-        make_dir(disk, log_dir)
-        properties = load(disk, log_dir)
+        try:
+            make_dir(disk, log_dir)
+            properties = load(disk, log_dir)
+        except OSError as error:
+            if on_error is None:
+                raise
+            on_error(log_dir, error)
+            unreadable.add(log_dir)
+            continue
         if properties is not None:
             found[log_dir] = properties
     expected = cluster_id
@@ -162,7 +178,7 @@ def examine(
     new = {
         log_dir: MetaProperties(expected, node_id, random_uuid(random))
         for log_dir in log_dirs
-        if log_dir not in found
+        if log_dir not in found and log_dir not in unreadable
     }
     return Directories(found, new)
 
