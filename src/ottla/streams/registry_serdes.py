@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ottla.client.schema_registry import RegistryClientMissing, registry_client
 from ottla.streams.errors import SerdeError
 from ottla.streams.serdes import Annotations, Serde, Serdes, annotations_of, convert
 
@@ -132,15 +133,11 @@ def _text(schema: Mapping[str, Any] | str | None) -> str | None:
     return json.dumps(schema) if isinstance(schema, Mapping) else schema
 
 
-@functools.cache
 def _client(registry: SchemaRegistry) -> Any:
     try:
-        from confluent_kafka.schema_registry import SchemaRegistryClient
-    except ImportError as error:
-        raise SerdeError(
-            f"a schema registry needs the package {error.name}: pip install 'ottla[schemas]'"
-        ) from error
-    return SchemaRegistryClient({"url": registry.url, **dict(registry.properties)})
+        return registry_client(registry.url, registry.properties)
+    except RegistryClientMissing as error:
+        raise SerdeError(str(error)) from error
 
 
 @functools.cache
