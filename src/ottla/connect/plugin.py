@@ -38,6 +38,9 @@ class Plugin:
 class Connector(Plugin, ABC):
     """Lives while its connector runs, beside the tasks; may look out for changes and ask for other tasks."""
 
+    guarantee: ClassVar[str] = ""
+    """How often a record arrives (at least once, exactly once) and why; for the reference."""
+
     def __init__(self) -> None:
         self.config: dict[str, Any] = {}
         self.given: Config = {}
@@ -100,6 +103,9 @@ class SourceContext(Protocol):
 
     def wait(self, seconds: float) -> bool:
         """Until then, or until the task is to stop: then True."""
+
+    def commit_soon(self) -> None:
+        """Asks for `commit` right after the records of this `poll` are written, not at the next interval."""
 
 
 class SourceTask(ABC):
@@ -174,6 +180,8 @@ class SparkSource(SourceConnector):
 
 class SparkSink(SinkConnector):
     task_class: ClassVar[Any] = None
+    query_id = ""
+    """Known when `write` is called: the same over restarts, another one when offsets are reset."""
 
     @classmethod
     def task_name(cls) -> str:
@@ -181,6 +189,14 @@ class SparkSink(SinkConnector):
 
     def task_configs(self, tasks_max: int) -> Sequence[Config]:
         return [self.given]
+
+    def trigger(self) -> Mapping[str, Any]:
+        """When there is a micro-batch, as Spark's `trigger` takes it; as soon as the last is done without."""
+        return {}
+
+    def read_options(self) -> Mapping[str, str]:
+        """Of the source on Spark that reads the topics, such as maxOffsetsPerTrigger."""
+        return {}
 
     @abstractmethod
     def write(self, batch: Any, batch_id: int) -> None:

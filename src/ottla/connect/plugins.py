@@ -118,6 +118,9 @@ def _converters() -> Iterator[Listed]:
     for kind in (Kind.CONVERTER, Kind.HEADER_CONVERTER):
         for name, module in places:
             yield _own(kind, f"{_KAFKA}.{name}", f"converters.{module}:{name.rpartition('.')[2]}")
+    for name, also in (("avro.AvroConverter", "avro"), ("json.JsonSchemaConverter", "json-schema")):
+        target = f"converters.registry:{name.rpartition('.')[2]}"
+        yield _own(Kind.CONVERTER, f"io.confluent.connect.{name}", target, also)
     simple = f"{_KAFKA}.storage.SimpleHeaderConverter"
     yield _own(Kind.HEADER_CONVERTER, simple, "converters.headers:SimpleHeaderConverter")
 
@@ -136,6 +139,26 @@ _BUILT_IN: Final = (
         "connectors.postgres.connector:PostgresSource",
         "PostgresSource",
         extra="postgres",
+    ),
+    _own(
+        Kind.SOURCE,
+        f"{_HERE}.connectors.datagen.Datagen",
+        "connectors.datagen:Datagen",
+        "DatagenSource",
+        "datagen",
+    ),
+    _own(Kind.SINK, f"{_HERE}.connectors.lake.LakeSink", "connectors.lake:LakeSink", "lake"),
+    _own(Kind.SINK, f"{_HERE}.connectors.http.HttpSink", "connectors.http:HttpSink", "http-sink"),
+    _own(Kind.SOURCE, f"{_HERE}.connectors.http.HttpSource", "connectors.http:HttpSource", "http-source"),
+    _own(Kind.SINK, f"{_HERE}.connectors.mqtt.MqttSink", "connectors.mqtt:MqttSink", "mqtt-sink"),
+    _own(Kind.SOURCE, f"{_HERE}.connectors.mqtt.MqttSource", "connectors.mqtt:MqttSource", "mqtt-source"),
+    _own(
+        Kind.SINK,
+        f"{_HERE}.connectors.search.SearchSink",
+        "connectors.search:SearchSink",
+        "ElasticsearchSink",
+        "OpenSearchSink",
+        "search",
     ),
     *_both("Cast", "cast"),
     _own(Kind.TRANSFORM, f"{_KAFKA}.transforms.DropHeaders", "transforms.headers:DropHeaders"),

@@ -38,7 +38,9 @@ def _lines(plugins: Plugins) -> Iterator[str]:
 def _plugin(listed: Listed) -> Iterator[str]:
     loaded = listed.load()
     short = min(listed.names, key=lambda name: (len(name), name))
-    yield from _table(short, loaded.settings, 3, f"`{listed.name}`")
+    guarantee = getattr(loaded, "guarantee", "")
+    note = f"`{listed.name}`" + (f"\n\n{guarantee}" if guarantee else "")
+    yield from _table(short, loaded.settings, 3, note)
 
 
 def _table(title: str, settings: Iterable[Setting], level: int, note: str = "") -> Iterator[str]:

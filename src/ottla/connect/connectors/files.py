@@ -165,6 +165,10 @@ def _text(data: bytes) -> str:
 
 
 class FileStreamSource(SourceConnector):
+    guarantee: ClassVar[str] = (
+        "Exactly once with `exactly.once.source.support`, else at least once: the offset is the position "
+        "behind the last whole line. The file may only be appended to. Standard input is not remembered."
+    )
     settings: ClassVar[Settings] = Settings(
         Setting("file", Type.STRING, None, Importance.HIGH, "The file to read; without one, standard input."),
         Setting("topic", Type.STRING, REQUIRED, Importance.HIGH, "The topic to write to.", not_empty),
@@ -283,6 +287,10 @@ class FileSinkTask(SinkTask):
 
 
 class FileStreamSink(SinkConnector):
+    guarantee: ClassVar[str] = (
+        "At least once: lines are appended, and offsets committed after the file is flushed; a worker that "
+        "dies in between leaves lines that come again."
+    )
     settings: ClassVar[Settings] = Settings(
         Setting(
             "file", Type.STRING, None, Importance.HIGH, "The file to append to; without one, standard output."

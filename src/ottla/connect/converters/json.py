@@ -137,6 +137,10 @@ class JsonConverter(Converter, HeaderConverter):
         schema = self._parsed(json.dumps(found["schema"], sort_keys=True))
         return SchemaAndValue(schema, self._read(schema, found["payload"]))
 
+    def read_as(self, schema: Schema, data: bytes) -> Any:
+        """A payload alone, whose schema is known otherwise."""
+        return self._read(schema, _loads(data))
+
     def header_to_bytes(self, topic: str, header: Header) -> bytes | None:
         return self.to_bytes(topic, header.schema, header.value)
 

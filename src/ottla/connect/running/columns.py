@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ottla.connect.converters.json import JsonConverter
@@ -19,6 +19,8 @@ from ottla.connect.errors import ConnectError
 from ottla.connect.plugin import Converter
 from ottla.connect.running.environment import Converters
 
+UNREADABLE: Final = "unreadable"
+CORRUPT: Final = "_ottla_corrupt"
 _WHOLE: Final[dict[type[Converter], str]] = {
     ShortConverter: "smallint",
     IntegerConverter: "int",
@@ -56,10 +58,36 @@ def written_columns(rows: Any, converters: Converters, given: Mapping[str, str])
 
 
 def read_columns(rows: Any, converters: Converters, given: Mapping[str, str]) -> Any:
-    """A topic's rows as a sink takes them: key and value by their converters."""
+    """A topic's rows as a sink takes them: key and value by their converters, and a column `unreadable`
+    that says what is wrong with a row, or is null."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    wrong = []
     for name, converter in (("key", converters.key), ("value", converters.value)):
-        rows = rows.withColumn(name, _read(name, converter, given.get(f"{name}.schema")))
+        read, is_wrong = _read(name, converter, given.get(f"{name}.schema"))
+        rows = rows.withColumn(f"{name}_read", read)
+        if is_wrong is not None:
+            reason = f"the {name} is not JSON as {name}.schema has it"
+            wrong.append(F.when(is_wrong(F.col(f"{name}_read")), F.lit(reason)))
+    rows = rows.withColumn(UNREADABLE, F.coalesce(*wrong, F.lit(None).cast("string")))
+    for name in ("key", "value"):
+        kept = F.col(f"{name}_read")
+        if any(field == CORRUPT for field in getattr(rows.schema[f"{name}_read"].dataType, "names", ())):
+            kept = kept.dropFields(CORRUPT)
+        rows = rows.withColumn(name, kept).drop(f"{name}_read")
     return rows
+
+
+def refusing(rows: Any) -> Any:
+    """Rows without `unreadable`; the job fails at the first that has something in it, and names it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    place = F.concat_ws("", F.col("topic"), F.lit("-"), F.col("partition"), F.lit("@"), F.col("offset"))
+    told = F.concat(F.lit("UNREADABLE "), place, F.lit(": "), F.col(UNREADABLE))
+    kind = rows.schema["offset"].dataType
+    checked = F.when(F.col(UNREADABLE).isNull(), F.col("offset")).otherwise(F.raise_error(told).cast(kind))
+    # Spark leaves out columns that nobody reads, and with them what they would have refused.
+    return rows.where(checked >= 0).drop(UNREADABLE)
 
 
 def _written(rows: Any, name: str, converter: Converter) -> Any:
@@ -91,24 +119,34 @@ def _written(rows: Any, name: str, converter: Converter) -> Any:
     raise ConnectError(f"{type(converter).__name__} cannot be used on Spark")
 
 
-def _read(name: str, converter: Converter, schema: str | None) -> Any:
+def _read(name: str, converter: Converter, schema: str | None) -> tuple[Any, Callable[[Any], Any] | None]:
+    """The column, and what tells of it that it could not be read."""
     from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import DataType, StructType
 
     column = F.col(name)
     if isinstance(converter, ByteArrayConverter):
-        return column
+        return column, None
     if isinstance(converter, StringConverter):
-        return column.cast("string")
+        return column.cast("string"), None
     if isinstance(converter, JsonConverter):
         text = column.cast("string")
         if converter.config["schemas.enable"]:
             text = F.get_json_object(text, "$.payload")
-        return text if schema is None else F.from_json(text, schema)
+        if schema is None:
+            return text, None
+        kind = DataType.fromDDL(schema)
+        if not isinstance(kind, StructType):
+            return F.from_json(text, schema), None
+        read = F.from_json(
+            text, StructType([*kind.fields]).add(CORRUPT, "string"), {"columnNameOfCorruptRecord": CORRUPT}
+        )
+        return read, lambda found: found[CORRUPT].isNotNull()
     if isinstance(converter, BooleanConverter):
-        return column == F.lit(b"\1")
+        return column == F.lit(b"\1"), None
     whole = _WHOLE.get(type(converter))
     if whole is not None:
-        return F.conv(F.hex(column), 16, -10).cast(whole)
+        return F.conv(F.hex(column), 16, -10).cast(whole), None
     raise ConnectError(f"{type(converter).__name__} cannot be used on Spark")
 
 

@@ -16,7 +16,7 @@ from ottla.connect.state.entries import TaskId
 T = TypeVar("T")
 
 _FIRST_DELAY_S: Final = 0.3
-_PREFIX: Final = "__connect.errors."
+CONTEXT_PREFIX: Final = "__connect.errors."
 _log = logging.getLogger(__name__)
 
 
@@ -141,7 +141,7 @@ class Failures:
             "exception.message": str(error),
             "exception.stacktrace": trace,
         }
-        return tuple((_PREFIX + name, str(value).encode()) for name, value in rows.items())
+        return tuple((CONTEXT_PREFIX + name, str(value).encode()) for name, value in rows.items())
 
 
 def _name(kind: type) -> str:

@@ -65,6 +65,7 @@ class SourceRunner(TaskThread):
         self._offsets: dict[str, tuple[Mapping[str, Any], Mapping[str, Any] | None]] = {}
         self._unsent: list[tuple[Any, ...]] = []
         self._is_in_transaction = False
+        self._is_commit_due = False
         self._topics: set[str] = set()
         self._flushed_s = time.monotonic()
 
@@ -72,6 +73,9 @@ class SourceRunner(TaskThread):
 
     def offset(self, partition: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return self._worker.stored_offset(self.task.connector, partition)
+
+    def commit_soon(self) -> None:
+        self._is_commit_due = True
 
     # The thread's turns
 
@@ -96,7 +100,8 @@ class SourceRunner(TaskThread):
             self._write(records)
         self._producer.poll(0)
         self._check()
-        if (self._flushes_each_poll and records) or time.monotonic() - self._flushed_s >= self._flush_s:
+        is_due = self._is_commit_due or (self._flushes_each_poll and records)
+        if is_due or time.monotonic() - self._flushed_s >= self._flush_s:
             self._flush(self._flush_timeout_s)
 
     def turn_paused(self) -> None:
@@ -195,7 +200,7 @@ class SourceRunner(TaskThread):
     def _flush(self, timeout_s: float) -> None:
         """Stores how far the task is, if all before it is written; else that waits for the next time."""
         self._flushed_s = time.monotonic()
-        if not self._offsets and not self._is_in_transaction:
+        if not self._offsets and not self._is_in_transaction and not self._is_commit_due:
             return
         left = self._producer.flush(timeout_s)
         self._check()
@@ -215,9 +220,10 @@ class SourceRunner(TaskThread):
         ]
         if self._is_in_transaction:
             self._commit(entries)
-        else:
+        elif entries:
             self._worker.store_offsets(entries, max(timeout_s, _CLOSE_S))
         self._offsets.clear()
+        self._is_commit_due = False
         assert self._source is not None
         self._source.commit()
 

@@ -18,10 +18,12 @@ from ottla.connect.connector_settings import TOPICS, TOPICS_REGEX
 from ottla.connect.errors import ConnectError
 from ottla.connect.plugin import Connector, SparkSink, SparkSource
 from ottla.connect.running.columns import read_columns, written_columns
-from ottla.connect.running.environment import Worker, converters_of
+from ottla.connect.running.environment import Converters, Worker, converters_of
+from ottla.connect.running.spark_letters import Letters, cause_of
 from ottla.connect.running.task_thread import Reports, TaskThread
 from ottla.connect.state.entries import TaskId
 from ottla.connect.worker_settings import WorkerSettings
+from ottla.spark.checkpoint import Checkpoint
 
 _LOOK_S: Final = 0.2
 _log = logging.getLogger(__name__)
@@ -137,7 +139,9 @@ class SparkRunner(TaskThread):
                 query_name=str(self.task),
             )
         assert isinstance(self._connector, SparkSink)
-        sink = self._connector
+        return self._start_sink(session, self._connector, converters)
+
+    def _start_sink(self, session: Any, sink: SparkSink, converters: Converters) -> Any:
         client = self._worker.settings.client_of("consumer", self._given)
         source = session.readStream.format("ottla").option("includeHeaders", "true")
         for name, value in client.items():
@@ -148,15 +152,27 @@ class SparkRunner(TaskThread):
             if pattern
             else source.option("subscribe", self._given[TOPICS])
         )
-        rows = source.option("startingOffsets", "earliest").load()
+        rows = source.options(**sink.read_options()).option("startingOffsets", "earliest").load()
+        letters = Letters(self._worker, self.task, self._given)
+        checkpoint = Checkpoint(session, self._checkpoint)
 
         def write(batch: Any, batch_id: int) -> None:
-            sink.write(read_columns(batch, converters, self._given), batch_id)
+            if not sink.query_id:
+                sink.query_id = checkpoint.query_id()
+            try:
+                with letters.sorted_out(batch, read_columns(batch, converters, self._given)) as readable:
+                    sink.write(readable, batch_id)
+            except Exception as error:
+                _log.debug("%s: batch %d", self.task, batch_id, exc_info=error)
+                # Short, because Spark takes the text apart in a way that a long one overflows its stack.
+                raise ConnectError(f"batch {batch_id} was not written: {cause_of(error)}") from None
 
         for topic in self._given.get(TOPICS, "").split(","):
             if topic.strip():
                 self._worker.topic_used(self.task, topic.strip())
         stream = rows.writeStream.foreachBatch(write).option("checkpointLocation", self._checkpoint)
+        if trigger := sink.trigger():
+            stream = stream.trigger(**trigger)
         return stream.queryName(str(self.task)).start()
 
 

@@ -1,0 +1,259 @@
+"""Avro and JSON Schema with a schema registry: values begin with the id of the schema they were written with.
+
+What Confluent's converters write is read here, and the other way round.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from abc import abstractmethod
+from functools import lru_cache
+from typing import Any, ClassVar, Final
+
+from ottla.client.schema_registry import (
+    NotFramed,
+    RegistryClientMissing,
+    framed,
+    registry_client,
+    unframed,
+)
+from ottla.connect.converters.avro_schemas import from_avro, from_datum, to_avro, to_datum
+from ottla.connect.converters.common import CONVERTER_TYPE
+from ottla.connect.converters.json import JsonConverter
+from ottla.connect.converters.json_schemas import from_json_schema, to_json_schema
+from ottla.connect.data import BOOLEAN, FLOAT64, INT64, NULL, STRING, Kind, Schema, SchemaAndValue
+from ottla.connect.errors import ConnectError, DataError, RetriableError
+from ottla.connect.plugin import Config, Converter
+from ottla.connect.settings.definition import REQUIRED, Importance, Setting, Settings, Type
+from ottla.connect.settings.validators import list_not_empty, one_of
+
+_STRATEGIES: Final = ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy")
+_SERVER_ERROR: Final = 500
+_INFERRED: Final = {bool: BOOLEAN, int: INT64, float: FLOAT64, str: STRING}
+
+
+def _strategy(name: str, value: Any) -> None:
+    one_of(*_STRATEGIES)(name, value.rpartition(".")[2])
+
+
+class RegistryConverter(Converter):
+    settings: ClassVar[Settings] = Settings(
+        CONVERTER_TYPE,
+        Setting(
+            "schema.registry.url",
+            Type.LIST,
+            REQUIRED,
+            Importance.HIGH,
+            "The registry's address, or several with commas between them.",
+            list_not_empty,
+        ),
+        Setting(
+            "basic.auth.user.info",
+            Type.PASSWORD,
+            None,
+            Importance.MEDIUM,
+            "User and password, as user:password.",
+        ),
+        Setting(
+            "basic.auth.credentials.source",
+            Type.STRING,
+            "URL",
+            Importance.LOW,
+            "USER_INFO for `basic.auth.user.info`; URL for what is in the address.",
+        ),
+        Setting(
+            "schema.registry.ssl.ca.location", Type.STRING, None, Importance.LOW, "A PEM file of authorities."
+        ),
+        Setting(
+            "auto.register.schemas",
+            Type.BOOLEAN,
+            True,
+            Importance.MEDIUM,
+            "Whether schemas that are written with are registered; else they have to be there.",
+        ),
+        Setting("normalize.schemas", Type.BOOLEAN, False, Importance.LOW, "Whether schemas are normalized."),
+        *(
+            Setting(
+                f"{what}.subject.name.strategy",
+                Type.STRING,
+                _STRATEGIES[0],
+                Importance.LOW,
+                f"What the schema of {what}s is called after: {', '.join(_STRATEGIES)}.",
+                _strategy,
+            )
+            for what in ("key", "value")
+        ),
+    )
+    form: ClassVar[str]
+
+    def __init__(self, given: Config) -> None:
+        super().__init__(given)
+        properties = []
+        if self.config["basic.auth.user.info"]:
+            properties.append(("basic.auth.user.info", self.config["basic.auth.user.info"]))
+        if self.config["schema.registry.ssl.ca.location"]:
+            properties.append(("ssl.ca.location", self.config["schema.registry.ssl.ca.location"]))
+        try:
+            self._client = registry_client(",".join(self.config["schema.registry.url"]), tuple(properties))
+        except RegistryClientMissing as error:
+            raise ConnectError(str(error)) from None
+        self._what = self.config["converter.type"]
+        self._strategy = self.config[f"{self._what}.subject.name.strategy"].rpartition(".")[2]
+        self._registered = lru_cache(maxsize=1000)(self._register)
+        self._read_schema = lru_cache(maxsize=1000)(self._fetch)
+
+    @abstractmethod
+    def written_schema(self, schema: Schema) -> Any:
+        """As the registry has it, before it is text."""
+
+    @abstractmethod
+    def read_schema(self, text: str) -> tuple[Any, Schema]:
+        """What `read` needs, and Connect's schema."""
+
+    @abstractmethod
+    def write(self, schema: Schema, value: Any) -> bytes: ...
+
+    @abstractmethod
+    def read(self, written: Any, schema: Schema, body: bytes) -> Any: ...
+
+    def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
+        if value is None and (schema is None or schema.optional):
+            return None
+        known = schema if schema is not None else _inferred(value)
+        return framed(self._registered(topic, known), self.write(known, value))
+
+    def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
+        if data is None:
+            return NULL
+        try:
+            schema_id, body = unframed(data)
+        except NotFramed as error:
+            raise DataError(str(error)) from None
+        written, schema = self._read_schema(topic, schema_id)
+        return SchemaAndValue(schema, self.read(written, schema, body))
+
+    def _subject(self, topic: str, schema: Schema) -> str:
+        if self._strategy == "TopicNameStrategy":
+            return f"{topic}-{self._what}"
+        name = schema.name or "io.confluent.connect.avro.ConnectDefault"
+        return name if self._strategy == "RecordNameStrategy" else f"{topic}-{name}"
+
+    def _register(self, topic: str, schema: Schema) -> int:
+        from confluent_kafka.schema_registry import Schema as Registered
+
+        subject = self._subject(topic, schema)
+        registered = Registered(json.dumps(self.written_schema(schema)), self.form)
+        normalize = self.config["normalize.schemas"]
+
+        def ask() -> int:
+            if self.config["auto.register.schemas"]:
+                return int(self._client.register_schema(subject, registered, normalize))
+            return int(self._client.lookup_schema(subject, registered, normalize).schema_id)
+
+        return int(self._asked(ask, f"the schema of {subject}"))
+
+    def _fetch(self, topic: str, schema_id: int) -> tuple[Any, Schema]:
+        found = self._asked(lambda: self._client.get_schema(schema_id), f"the schema {schema_id}")
+        if (found.schema_type or "AVRO") != self.form:
+            raise DataError(f"a record of {topic} is written in {found.schema_type}, not in {self.form}")
+        return self.read_schema(found.schema_str)
+
+    def _asked(self, question: Any, what: str) -> Any:
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+        url = ",".join(self.config["schema.registry.url"])
+        try:
+            return question()
+        except SchemaRegistryError as error:
+            told = f"{url} refuses {what}: {error.error_message}"
+            raise (RetriableError if error.http_status_code >= _SERVER_ERROR else DataError)(told) from None
+        except (OSError, RuntimeError) as error:
+            raise RetriableError(f"{url} cannot be asked for {what}: {error}") from None
+        except Exception as error:
+            # The transport below has errors of its own, which are no OSErrors.
+            if not type(error).__module__.startswith(("httpx", "httpcore")):
+                raise
+            raise RetriableError(f"{url} cannot be asked for {what}: {error}") from None
+
+
+def _inferred(value: Any) -> Schema:
+    """Of a value without a schema, whose type says all."""
+    if isinstance(value, bytes):
+        return Schema(Kind.BYTES, optional=True)
+    found = _INFERRED.get(type(value))
+    if found is None:
+        raise DataError(
+            f"a {type(value).__name__} without a schema cannot be written with a registry: the source has to "
+            "give one, or use JsonConverter with schemas.enable=false"
+        )
+    return found.but(optional=True)
+
+
+class AvroConverter(RegistryConverter):
+    form = "AVRO"
+
+    def __init__(self, given: Config) -> None:
+        super().__init__(given)
+        self._parsed = lru_cache(maxsize=1000)(self._parse)
+
+    def _parse(self, schema: Schema) -> Any:
+        import fastavro
+
+        return fastavro.parse_schema(to_avro(schema))
+
+    def written_schema(self, schema: Schema) -> Any:
+        return to_avro(schema)
+
+    def read_schema(self, text: str) -> tuple[Any, Schema]:
+        import fastavro
+
+        avro = json.loads(text)
+        return fastavro.parse_schema(avro), from_avro(avro)
+
+    def write(self, schema: Schema, value: Any) -> bytes:
+        import fastavro
+
+        out = io.BytesIO()
+        try:
+            fastavro.schemaless_writer(out, self._parsed(schema), to_datum(schema, value))
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            raise DataError(f"the value is not what its schema says: {error}") from error
+        return out.getvalue()
+
+    def read(self, written: Any, schema: Schema, body: bytes) -> Any:
+        import fastavro
+
+        try:
+            datum: Any = fastavro.schemaless_reader(
+                io.BytesIO(body), written, None, return_record_name=True, return_record_name_override=True
+            )
+        except Exception as error:
+            raise DataError(
+                f"the bytes are not what their schema says: {type(error).__name__}: {error}"
+            ) from error
+        return from_datum(schema, datum)
+
+
+class JsonSchemaConverter(RegistryConverter):
+    form = "JSON"
+    settings: ClassVar[Settings] = Settings(
+        *RegistryConverter.settings, JsonConverter.settings["decimal.format"]
+    )
+
+    def __init__(self, given: Config) -> None:
+        super().__init__(given)
+        plain = {"schemas.enable": "false", "decimal.format": self.config["decimal.format"]}
+        self._json = JsonConverter({"converter.type": self._what, **plain})
+
+    def written_schema(self, schema: Schema) -> Any:
+        return to_json_schema(schema)
+
+    def read_schema(self, text: str) -> tuple[Any, Schema]:
+        return None, from_json_schema(json.loads(text))
+
+    def write(self, schema: Schema, value: Any) -> bytes:
+        return self._json.to_bytes("", schema, value) or b"null"
+
+    def read(self, written: Any, schema: Schema, body: bytes) -> Any:
+        return self._json.read_as(schema, body)

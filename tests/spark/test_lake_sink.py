@@ -1,0 +1,192 @@
+"""The lake sink: each record in one visible file, wherever the work is cut off; directories; poison."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyarrow.dataset import dataset
+
+pytest.importorskip("pyspark", reason="needs the extra ottla[spark]")
+sys.path.insert(0, str(Path(__file__).parents[1] / "integration" / "connect"))
+
+from test_moving_records import ask, committed_values, create, task_state, until
+from worker_process import our_worker, settings_of
+
+from ottla.connect.connectors.publishing import Directory, Publication
+from ottla.connect.errors import ConnectError
+from ottla.testing import InProcessBroker
+
+
+class Killed(BaseException):
+    """In the place of a process that ends."""
+
+
+class Mortal(Directory):
+    """Ends before or after one of the steps that change something."""
+
+    def __init__(self, session: Any, location: str, steps: int) -> None:
+        super().__init__(session, location)
+        self._left = steps
+
+    def _step(self, work: Callable[[], None]) -> None:
+        for moment in (lambda: None, work):
+            if self._left == 0:
+                raise Killed
+            self._left -= 1
+            moment()
+
+    def write(self, name: str, text: str) -> None:
+        super_write = super().write
+        self._step(lambda: super_write(name, text))
+
+    def move(self, name: str, target: str) -> None:
+        super_move = super().move
+        self._step(lambda: super_move(name, target))
+
+    def delete(self, name: str) -> None:
+        super_delete = super().delete
+        self._step(lambda: super_delete(name))
+
+
+def visible(place: Path) -> list[str]:
+    """Lines of all files that a reader of the directory sees."""
+    files = [
+        file
+        for file in place.rglob("*.txt")
+        if not any(part.startswith(("_", ".")) for part in file.relative_to(place).parts)
+    ]
+    return sorted(line for file in files for line in file.read_text().splitlines())
+
+
+def test_a_batch_is_visible_once_wherever_it_was_cut_off(spark: Any, tmp_path: Path) -> None:
+    def rows(batch_id: int) -> Callable[[str], None]:
+        def write(directory: str) -> None:
+            place = Path(directory) / "kind=a b%3A"
+            place.mkdir(parents=True)
+            for part in range(2):
+                (place / f"part-{part}.c0.txt").write_text(f"{part} {batch_id}\n")
+            (Path(directory) / "_SUCCESS").write_text("")
+
+        return write
+
+    expected = sorted(f"{part} {batch}" for part in (0, 1) for batch in (0, 1, 2))
+    steps = 0
+    while True:
+        place = tmp_path / str(steps)
+        was_killed = False
+        for batch_id in range(3):
+            directory = Mortal(spark, str(place), steps if batch_id == 1 else 1000)
+            try:
+                Publication(directory, "query").publish(batch_id, rows(batch_id))
+            except Killed:
+                was_killed = True
+                assert max(Counter(visible(place)).values()) == 1
+                Publication(Directory(spark, str(place)), "query").publish(batch_id, rows(batch_id))
+        assert visible(place) == expected, f"cut off after {steps} steps"
+        if not was_killed:
+            break
+        steps += 1
+    assert steps > 6
+    with pytest.raises(ConnectError, match="two workers"):
+        Publication(Directory(spark, str(place)), "query").publish(1, rows(1))
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[InProcessBroker]:
+    with InProcessBroker() as running:
+        Producer({"bootstrap.servers": running.bootstrap_servers}).list_topics(timeout=30)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def address(spark: Any, broker: InProcessBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    from ottla.connect.running.spark_query import SparkHost
+
+    with pytest.MonkeyPatch.context() as patch:
+        # The session is that of all tests here, and goes on after the worker.
+        patch.setattr(SparkHost, "session", lambda self: spark)
+        patch.setattr(SparkHost, "stop", lambda self: None)
+        given = settings_of(broker.bootstrap_servers) | {
+            "ottla.spark.checkpoint.dir": str(tmp_path_factory.mktemp("checkpoints")),
+            "key.converter": "StringConverter",
+            "value.converter": "JsonConverter",
+            "value.converter.schemas.enable": "false",
+            "task.shutdown.graceful.timeout.ms": "60000",
+        }
+        with our_worker(given) as worker:
+            yield worker.address
+
+
+def produce(broker: InProcessBroker, topic: str, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for number, value in enumerate(values):
+        producer.produce(topic, value, key=str(number).encode(), timestamp=1709210096789)
+    producer.flush(60)
+
+
+def test_records_become_parquet_in_directories_and_a_restart_repeats_none(
+    address: str, broker: InProcessBroker, spark: Any, tmp_path: Path
+) -> None:
+    values = [json.dumps({"n": n, "land": "DE" if n % 3 else "FR"}).encode() for n in range(100)]
+    produce(broker, "lake", values[:60])
+    out = tmp_path / "out"
+    settings = {
+        "path": str(out),
+        "topics": "lake",
+        "value_schema": "n bigint, land string",
+        "partition_fields": "land",
+        "partition_time": "year,month",
+        "metadata_fields": "key,offset",
+        "flush_interval_ms": "100",
+        "flush_size": "60",
+    }
+    create(address, "lake", "lake", **settings)
+
+    def count() -> int:
+        # Leaves out what is hidden, as Spark does.
+        return int(dataset(out, format="parquet", partitioning="hive").count_rows()) if out.exists() else 0
+
+    until(lambda: count() >= 60)
+    ask(address, "POST", "/connectors/lake/restart?includeTasks=true")
+    produce(broker, "lake", values[60:])
+    until(lambda: count() >= 100)
+    assert len(list(out.glob("land=DE/year=2024/month=02/*.parquet"))) >= 2
+    rows = spark.read.parquet(str(out)).collect()
+    assert sorted(row.n for row in rows) == list(range(100))
+    assert all(
+        row.land == ("DE" if row.n % 3 else "FR") and (row.year, row.month) == (2024, 2) for row in rows
+    )
+    assert sorted(row.offset for row in rows) == list(range(100))
+    ask(address, "DELETE", "/connectors/lake")
+
+
+def test_a_poison_record_fails_by_name_or_goes_to_the_dead_letters(
+    address: str, broker: InProcessBroker, spark: Any, tmp_path: Path
+) -> None:
+    produce(broker, "bad", [b'{"n": 1}', b"{broken", b'{"n": "text"}', b'{"n": 2}'])
+    out = tmp_path / "out"
+    settings = {"path": str(out), "topics": "bad", "value_schema": "n bigint", "flush_interval_ms": "100"}
+    create(address, "bad", "LakeSink", format="json", **settings)
+    failed = until(lambda: (state := task_state(address, "bad"))["state"] == "FAILED" and state)
+    assert "bad-0@1: the value is not JSON as value.schema has it" in failed["trace"]
+    assert "errors.tolerance=all" in failed["trace"]
+    assert not list(out.glob("*.json"))
+    more = {
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": "bad-letters",
+        "errors.deadletterqueue.context.headers.enable": "true",
+    }
+    ask(address, "PATCH", "/connectors/bad/config", more)
+    letters = committed_values(broker, "bad-letters", 2)
+    assert sorted(message.value() for message in letters) == [b'{"n": "text"}', b"{broken"]
+    assert sorted(dict(message.headers())["__connect.errors.offset"] for message in letters) == [b"1", b"2"]
+    until(lambda: list(out.glob("*.json")))
+    assert sorted(row.n for row in spark.read.json(str(out)).collect()) == [1, 2]
+    ask(address, "DELETE", "/connectors/bad")
