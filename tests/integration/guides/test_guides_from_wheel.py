@@ -77,9 +77,9 @@ def test_the_wheel_has_the_examples(environment: Environment, tmp_path: Path) ->
     assert "mine: is there already" in again.stderr
 
 
+# The README below installs Spark from the wheel in every run; this one brings it into a second environment.
+@pytest.mark.soak
 @pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(400)
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 def test_the_spark_guide_works_from_the_wheel(environment: Environment, tmp_path: Path) -> None:
