@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ottla.runtime.net import free_ports
     from ottla.testing.cluster import BrokerCluster, ClusterBroker
     from ottla.testing.in_process import InProcessBroker, broker
     from ottla.testing.process import BrokerProcess
 
-__all__ = ["BrokerCluster", "BrokerProcess", "ClusterBroker", "InProcessBroker", "broker"]
+__all__ = ["BrokerCluster", "BrokerProcess", "ClusterBroker", "InProcessBroker", "broker", "free_ports"]
 
 _MODULES = {
     "BrokerCluster": "ottla.testing.cluster",
@@ -22,6 +23,7 @@ _MODULES = {
     "BrokerProcess": "ottla.testing.process",
     "InProcessBroker": "ottla.testing.in_process",
     "broker": "ottla.testing.in_process",
+    "free_ports": "ottla.runtime.net",
 }
 
 
