@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -16,6 +17,7 @@ from postgres_server import PostgresServer, postgres_server  # noqa: E402
 from test_moving_records import PLAIN, ask, committed_values, create, task_state, until  # noqa: E402
 from worker_process import our_worker, settings_of  # noqa: E402
 
+from ottla.connect.connectors.postgres.task import PostgresSourceTask  # noqa: E402
 from ottla.testing import InProcessBroker  # noqa: E402
 
 JSON_KEYS = {"key.converter": "JsonConverter", "key.converter.schemas.enable": "false"}
@@ -267,6 +269,106 @@ def test_each_change_is_there_once_over_lost_connections_and_restarts(
         offsets = ask(address, "GET", "/connectors/counted/offsets")["offsets"]
         assert offsets[0]["partition"] == {"server": "counted"}
     ask(address, "DELETE", "/connectors/counted")
+
+
+class Alone:
+    """A task without a worker: what it stores is what its last record says, or one before it."""
+
+    def __init__(self, server: PostgresServer, name: str, stored: Any, **more: str) -> None:
+        self._stored = stored
+        self.task = PostgresSourceTask()
+        self.task.context = self
+        given = {
+            **server.settings(),
+            "topic.prefix": name,
+            "slot.name": name,
+            "publication.name": name,
+            "publication.autocreate.mode": "filtered",
+            "table.include.list": f"public.{name}_.*",
+            "max.batch.size": "10",
+            **more,
+        }
+        self.task.start(given)
+
+    def offset(self, partition: Any) -> Any:
+        return self._stored
+
+    def wait(self, seconds: float) -> bool:
+        time.sleep(seconds)
+        return False
+
+    def take(self, count: int) -> list[Any]:
+        records: list[Any] = []
+        deadline = time.monotonic() + 30
+        while len(records) < count and time.monotonic() < deadline:
+            records += self.task.poll()
+        return records
+
+
+def state(record: Any) -> tuple[str, int, str | None]:
+    after = record.value.get("after")
+    return record.value.get("op"), record.key.get("id"), None if after is None else after.get("v")
+
+
+def test_reading_the_tables_goes_on_after_an_interruption_and_ends_in_what_is_there(
+    server: PostgresServer,
+) -> None:
+    with server.connect() as database:
+        for table in ("half_a", "half_b"):
+            database.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, v text)")
+            database.execute(f"INSERT INTO {table} SELECT n, 'old' FROM generate_series(1, 25) n")
+        first = Alone(server, "half", None)
+        before = first.take(30)
+        stored = before[-1].source_offset
+        assert stored["snapshot_tables"] == ["public.half_a"]
+        first.task.stop()
+        database.execute("UPDATE half_a SET v = 'new' WHERE id = 1")
+        database.execute("UPDATE half_b SET v = 'new' WHERE id = 2")
+        database.execute("DELETE FROM half_b WHERE id = 3")
+        second = Alone(server, "half", stored, **{"tombstones.on.delete": "false"})
+        after = second.take(24 + 3)
+        second.task.stop()
+        assert [state(record) for record in after[24:]] == [
+            ("u", 1, "new"),
+            ("u", 2, "new"),
+            ("d", 3, None),
+        ]
+        assert [record.value.get("source").get("snapshot") for record in after[22:25]] == [
+            "true",
+            "last",
+            "false",
+        ]
+        tables: dict[str, dict[int, str | None]] = {"half.public.half_a": {}, "half.public.half_b": {}}
+        for record in before + after:
+            operation, key, value = state(record)
+            tables[record.topic][key] = value
+            if operation == "d":
+                del tables[record.topic][key]
+        for table in ("half_a", "half_b"):
+            rows = dict(database.execute(f"SELECT id, v FROM {table}").fetchall())
+            assert tables[f"half.public.{table}"] == rows
+
+
+def test_a_transaction_goes_on_in_the_middle(server: PostgresServer) -> None:
+    with server.connect() as database:
+        database.execute("CREATE TABLE middle_t (id int PRIMARY KEY, v text)")
+        first = Alone(server, "middle", None)
+        assert not first.task.poll()
+        database.execute("INSERT INTO middle_t VALUES (0, 'alone')")
+        with server.connect() as other, other.transaction():
+            other.execute("INSERT INTO middle_t SELECT n, 'early' FROM generate_series(1, 25) n")
+            database.execute("INSERT INTO middle_t VALUES (100, 'between')")
+            other.execute("INSERT INTO middle_t SELECT n, 'early' FROM generate_series(26, 50) n")
+        taken = first.take(31)[:31]
+        assert [state(record)[1] for record in taken] == [0, 100, *range(1, 30)]
+        # In the middle of a batch that was written but for its end.
+        stored = taken[19].source_offset
+        first.task.stop()
+        second = Alone(server, "middle", stored)
+        rest = second.take(32)
+        assert [state(record)[1] for record in rest] == list(range(19, 51))
+        second.task.commit()
+        second.task.stop()
 
 
 def failed(address: str, name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from worker_process import our_worker, settings_of
+from worker_process import WAIT_S, ask, our_worker, settings_of
 
 from ottla.connect import (
     ConnectError,
@@ -27,7 +26,6 @@ from ottla.connect import (
 from ottla.connect.plugins import Kind, Listed, Plugins, installed
 from ottla.testing import InProcessBroker
 
-WAIT_S = 60.0
 PLAIN = {
     "key.converter": "StringConverter",
     "value.converter": "JsonConverter",
@@ -99,16 +97,6 @@ def address(broker: InProcessBroker) -> Iterator[str]:
     given = settings_of(broker.bootstrap_servers) | {"exactly.once.source.support": "enabled"} | PLAIN
     with our_worker(given, PLUGINS) as worker:
         yield worker.address
-
-
-def ask(address: str, method: str, path: str, body: Any = None) -> Any:
-    connection = http.client.HTTPConnection(address, timeout=WAIT_S)
-    connection.request(method, path, None if body is None else json.dumps(body))
-    answer = connection.getresponse()
-    text = answer.read().decode()
-    connection.close()
-    assert answer.status < 300, text
-    return json.loads(text) if text else None
 
 
 def until(condition: Callable[[], Any]) -> Any:

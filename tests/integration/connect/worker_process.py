@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
+import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ from ottla.connect.worker import RunningWorker, running_worker
 from ottla.connect.worker_settings import worker_settings
 
 START_S = 60.0
+WAIT_S = 60.0
 
 
 def settings_of(bootstrap_servers: str, **more: str) -> dict[str, str]:
@@ -60,3 +63,13 @@ def our_worker(
         for ended in started[1:]:
             if isinstance(ended, BaseException):
                 raise ended
+
+
+def ask(address: str, method: str, path: str, body: Any = None) -> Any:
+    connection = http.client.HTTPConnection(address, timeout=WAIT_S)
+    connection.request(method, path, None if body is None else json.dumps(body))
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    assert answer.status < 300, text
+    return json.loads(text) if text else None
