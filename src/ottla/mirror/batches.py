@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.client.fetch import Aborted
 from ottla.records.batch import (
@@ -21,7 +21,13 @@ from ottla.records.batch import (
 from ottla.records.compression import CorruptRecords
 from ottla.records.crc import crc32c
 from ottla.records.markers import read_marker
+from ottla.records.merging import merged
 from ottla.records.records import encode_batch, iter_records
+
+# Up to here it takes less time to copy records into a larger batch than to send a request for them.
+_SMALL_RECORDS_MAX: Final = 16
+_SMALL_BYTES_MAX: Final = 4 * 1024
+_MERGED_BYTES_MAX: Final = 128 * 1024
 
 
 class OldFormat(Exception):
@@ -117,3 +123,46 @@ def _sendable(data: memoryview, header: BatchHeader, offset: int) -> Batch | Non
         else:
             pieces.append(Piece(record.offset, index, 1))
     return Batch(memoryview(encode_batch(records, codec=header.codec)), len(records), pieces)
+
+
+def merge_small(batches: Sequence[Batch]) -> list[Batch]:
+    """Neighbours of a few records each become one batch, in the codec they have. Raises CorruptRecords.
+
+    A request may have one batch for each partition, so many small ones would take longer to send than to
+    pack.
+    """
+    found: list[Batch] = []
+    small: list[Batch] = []
+    codec = size = 0
+    for batch in batches:
+        header = read_header(batch.data)
+        is_small = batch.record_count <= _SMALL_RECORDS_MAX and len(batch.data) <= _SMALL_BYTES_MAX
+        if small and (not is_small or header.codec != codec or size + len(batch.data) > _MERGED_BYTES_MAX):
+            found.append(_merged(small, codec))
+            small, size = [], 0
+        if is_small:
+            small.append(batch)
+            codec = header.codec
+            size += len(batch.data)
+        else:
+            found.append(batch)
+    if small:
+        found.append(_merged(small, codec))
+    return found
+
+
+def _merged(batches: Sequence[Batch], codec: int) -> Batch:
+    if len(batches) == 1:
+        return batches[0]
+    pieces: list[Piece] = []
+    count = 0
+    for batch in batches:
+        for piece in batch.pieces:
+            last = pieces[-1] if pieces else None
+            if last is not None and last.offset + last.records == piece.offset:
+                pieces[-1] = last._replace(records=last.records + piece.records)
+            else:
+                pieces.append(piece._replace(at=count + piece.at))
+        count += batch.record_count
+    data = merged([batch.data for batch in batches], codec)
+    return Batch(memoryview(data), count, pieces)

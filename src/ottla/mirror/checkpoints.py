@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from ottla.client.admin.groups import (
     Committed,
@@ -32,6 +33,7 @@ from ottla.mirror.topic_log import TopicReader, append
 from ottla.wire.errors import ErrorCode, KafkaError
 
 _log = logging.getLogger(__name__)
+_UNWRITTEN_MAX: Final = 10_000
 
 
 class Translations:
@@ -49,7 +51,8 @@ class Translations:
         """What this process has mirrored."""
         for partition, found in runs.items():
             self._runs.setdefault(partition, Runs()).add(found)
-        self._unwritten += syncs
+        # Where they cannot be written for long, newer ones say more.
+        self._unwritten = [*self._unwritten, *syncs][-_UNWRITTEN_MAX:]
 
     async def write(self) -> None:
         """Syncs that are not in their topic yet."""

@@ -21,12 +21,10 @@ _log = logging.getLogger(__name__)
 _MAX_WAIT_MS: Final = 500
 _FETCH_BYTES_MAX: Final = 16 * 1024 * 1024
 _PARTITION_BYTES_MAX: Final = 4 * 1024 * 1024
-_AHEAD_BYTES_MAX: Final = 48 * 1024 * 1024
+_AHEAD_BYTES_MAX: Final = 16 * 1024 * 1024
 _AGAIN_S: Final = 0.2
 # A partition that cannot be read is asked about again after this.
 _SET_ASIDE_S: Final = 10.0
-
-STALE: Final = -1
 
 
 class Chunk(NamedTuple):
@@ -68,19 +66,22 @@ class Fetcher:
         self._positions.pop(partition, None)
         self._changed.set()
 
-    async def take(self, timeout_s: float) -> Chunk | None:
-        """None when nothing has come in time."""
+    async def take(self, timeout_s: float) -> list[Chunk]:
+        """All that is there; nothing when nothing has come in time."""
         try:
             async with asyncio.timeout(timeout_s):
-                chunk = await self._ready.get()
+                found = [await self._ready.get()]
         except TimeoutError:
-            return None
-        self._ready_bytes -= chunk.size
-        if self._ready_bytes < _AHEAD_BYTES_MAX:
-            self._has_room.set()
-        partition = chunk.partition
-        is_current = partition in self._positions and chunk.began == self._began[partition]
-        return chunk if is_current else chunk._replace(batches=[], began=STALE)
+            return []
+        while not self._ready.empty():
+            found.append(self._ready.get_nowait())
+        self._ready_bytes -= sum(chunk.size for chunk in found)
+        self._has_room.set()
+        return [
+            chunk
+            for chunk in found
+            if chunk.partition in self._positions and chunk.began == self._began[chunk.partition]
+        ]
 
     async def run(self) -> None:
         """Until cancelled. Who leads what is looked up again whenever it, or what is wanted, has changed."""

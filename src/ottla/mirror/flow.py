@@ -63,6 +63,7 @@ class Flow:
             self._client(settings.target, "admin"),
             settings.group,
             settings.slots,
+            f"{settings.topics} {settings.policy}",
             settings.session_timeout_ms,
             self._slots_changed,
         )
@@ -175,11 +176,13 @@ class Flow:
         try:
             await slot.run()
         except Exception:
-            _log.exception("%s: ended by an error; it is started again with the next change", slot.name)
+            _log.exception("%s: ended by an error; it is started again", slot.name)
         finally:
             for client in clients:
                 client.close()
                 self._clients.remove(client)
+            # One that ended by itself is started again, if it is still ours.
+            asyncio.get_running_loop().call_later(_AGAIN_S, self._slots_are_due.set)
 
     async def _stop_slots(self, numbers: set[int]) -> None:
         ending = [self._slots.pop(number) for number in numbers]

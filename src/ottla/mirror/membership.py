@@ -48,20 +48,23 @@ def divide(slots: int, members: Mapping[str, set[int]]) -> dict[str, list[int]]:
 
 
 class Membership:
-    """`changed` is told which slots this process has, whenever that is known anew; nothing of them is certain
-    when it was cut off for longer than a session."""
+    """`does` stands for what its settings tell a process to mirror. `changed` is told which slots this
+    process has, whenever that is known anew; nothing of them is certain when it was cut off for longer than a
+    session."""
 
     def __init__(
         self,
         cluster: ClusterClient,
         group: str,
         slots: int,
+        does: str,
         session_timeout_ms: int,
         changed: Callable[[set[int]], None],
     ) -> None:
         self._cluster = cluster
         self._group = group
         self._slots = slots
+        self._does = does
         self._session_timeout_ms = session_timeout_ms
         self._changed = changed
         self._member_id = ""
@@ -120,11 +123,14 @@ class Membership:
         assignments = []
         if answer.leader == answer.member_id:
             found = {row.member_id: json.loads(row.metadata) for row in answer.members}
-            if any(member["slots"] != self._slots for member in found.values()):
+            if any(
+                (member["slots"], member["does"]) != (self._slots, self._does) for member in found.values()
+            ):
                 _log.error(
-                    "processes of the group %s have different tasks.max; that of %s is used: %d",
-                    self._group, self._member_id, self._slots,
-                )  # fmt: skip
+                    "processes of the group %s have different settings (topics, names or tasks.max): each "
+                    "mirrors its part of what it was told; give them the same file",
+                    self._group,
+                )
             divided = divide(self._slots, {name: set(member["own"]) for name, member in found.items()})
             assignments = [
                 {"member_id": name, "assignment": json.dumps({"slots": each}).encode()}
@@ -138,7 +144,7 @@ class Membership:
         self._changed(set(self._own))
 
     async def _ask_to_join(self) -> Any:
-        metadata = json.dumps({"slots": self._slots, "own": sorted(self._own)}).encode()
+        metadata = json.dumps({"slots": self._slots, "does": self._does, "own": sorted(self._own)}).encode()
         values = {
             "group_id": self._group,
             "session_timeout": self._session_timeout_ms,

@@ -32,6 +32,7 @@ class Positions:
         self._topic = topic
         self._alias = alias
         self._found: dict[Partition, SourcePosition] = {}
+        self._partition_count = 0
         self._reader = TopicReader(cluster, topic, self._take)
 
     async def ensure(self, factor: int | None) -> None:
@@ -46,8 +47,10 @@ class Positions:
         self, positions: Mapping[Partition, SourcePosition], now_ms: int
     ) -> dict[Partition, Batch]:
         """What is to be written of positions, by partitions of the topic."""
-        topics = await self._cluster.topics([self._topic])
-        count = len(topics[self._topic].partitions) if self._topic in topics else PARTITIONS
+        if not self._partition_count:
+            topics = await self._cluster.topics([self._topic])
+            self._partition_count = len(topics[self._topic].partitions) if topics else PARTITIONS
+        count = self._partition_count
         records: dict[Partition, list[Record]] = {}
         for partition, position in positions.items():
             key = position_key(self._alias, partition)

@@ -24,7 +24,7 @@ from ottla.records.producer import ProducerIdentity
 from ottla.records.stamp import next_sequence, stamped_parts, unplace
 from ottla.runtime.disk import ReadableBuffer
 from ottla.wire.api import ApiKey
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
 
 _VERSION: Final = 8
 """The last in classic encoding."""
@@ -32,6 +32,14 @@ _ACKS_ALL: Final = -1
 _TIMEOUT_MS: Final = 30_000
 _REQUEST_BYTES_MAX: Final = 1024 * 1024
 _IN_FLIGHT_BYTES_MAX: Final = 16 * 1024 * 1024
+
+_OF_A_PARTITION: Final = frozenset(
+    (
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.topic_authorization_failed,
+        ErrorCode.operation_not_attempted,
+    )
+)
 
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
@@ -60,6 +68,8 @@ class TransactionSender:
         self._waiting_bytes = 0
         self._in_flight: set[asyncio.Task[None]] = set()
         self._in_flight_bytes = 0
+        self._opening: set[Partition] = set()
+        self._opened: set[Partition] = set()
         self._failure: BaseException | None = None
         self._is_less = asyncio.Event()
         self._peers: dict[int, Peer] = {}
@@ -71,28 +81,39 @@ class TransactionSender:
     async def announce(self, partitions: Iterable[Partition]) -> None:
         """Makes partitions part of the transaction, before anything is sent to them."""
         fresh = sorted(set(partitions) - self._sequences.keys())
-        if fresh:
-            await add_partitions(self._cluster, self._transactional_id, self._producer, fresh)
-            self._sequences.update(dict.fromkeys(fresh, 0))
+        if not fresh:
+            return
+        try:
+            await self._add(fresh)
+        except KafkaError as error:
+            if error.code not in _OF_A_PARTITION:
+                raise
+            # One of them is why: asked for alone it is known.
+            for partition in fresh:
+                try:
+                    await self._add([partition])
+                except KafkaError as refused:
+                    raise PartitionRefused(partition, refused) from None
+        self._sequences.update(dict.fromkeys(fresh, 0))
 
     async def send(self, partition: Partition, batches: Sequence[Batch]) -> None:
         """Raises what became of earlier ones; nothing may be sent then."""
-        leader = (await self._cluster.retried(lambda: self._cluster.partition(*partition))).leader
-        queue = self._waiting.setdefault(leader, {}).setdefault(partition, deque())
+        try:
+            leader = (await self._cluster.retried(lambda: self._cluster.partition(*partition))).leader
+        except UnknownTopicOrPartition as error:
+            raise PartitionRefused(partition, error) from None
+        self._waiting.setdefault(leader, {}).setdefault(partition, deque()).extend(batches)
         for batch in batches:
-            queue.append(batch)
-            size = len(batch.data)
-            self._waiting_bytes += size
-            self.bytes += size
+            self._waiting_bytes += len(batch.data)
+            self.bytes += len(batch.data)
             self.records += batch.record_count
-        while self._waiting_bytes >= _REQUEST_BYTES_MAX:
-            await self._send_requests(leave_bytes=_REQUEST_BYTES_MAX)
-            await self._wait_for_room()
+        await self._push()
 
     async def finish(self) -> None:
+        await self._push()
         while self._waiting_bytes:
-            await self._send_requests(leave_bytes=0)
-            await self._wait_for_room()
+            await self._wait_less()
+            await self._push()
         while self._in_flight:
             await self._wait_less()
         self._raise_failure()
@@ -102,21 +123,31 @@ class TransactionSender:
             task.cancel()
         self._in_flight.clear()
 
-    async def _send_requests(self, leave_bytes: int) -> None:
-        """One to each leader: a request may have one batch for each partition."""
+    async def _add(self, partitions: list[Partition]) -> None:
+        await add_partitions(self._cluster, self._transactional_id, self._producer, partitions)
+
+    async def _push(self) -> None:
+        """Sends what waits, as far as it may go now."""
+        while self._waiting_bytes:
+            if self._in_flight_bytes >= _IN_FLIGHT_BYTES_MAX:
+                await self._wait_less()
+            elif not await self._send_requests():
+                break
+        self._raise_failure()
+
+    async def _send_requests(self) -> bool:
+        """One to each leader, with one batch for each partition, which is all that it may have; whether there
+        was anything to send."""
+        has_sent = False
         for leader, queues in list(self._waiting.items()):
-            peer = self._peers.get(leader)
-            if peer is None or peer.is_lost:
-                if peer is not None:
-                    # What is under way there has failed, and the transaction with it.
-                    raise PeerLost(f"{peer.address}: the connection was lost")
-                peer = self._peers[leader] = await self._cluster.retried(
-                    lambda leader=leader: self._cluster.node(leader)  # type: ignore[misc]
-                )
-                peer.version(ApiKey.PRODUCE, _VERSION)
             chosen: dict[str, list[tuple[int, Batch]]] = {}
             size = 0
             for partition in list(queues):
+                # A broker asks for the transaction with the first batch; what comes meanwhile it may refuse.
+                if partition in self._opening:
+                    continue
+                if partition not in self._opened:
+                    self._opening.add(partition)
                 batch = queues[partition].popleft()
                 if not queues[partition]:
                     del queues[partition]
@@ -124,10 +155,23 @@ class TransactionSender:
                 size += len(batch.data)
                 if size >= _REQUEST_BYTES_MAX:
                     break
-            if not queues:
-                del self._waiting[leader]
-            self._waiting_bytes -= size
-            self._start(peer, chosen, size)
+            if chosen:
+                if not queues:
+                    del self._waiting[leader]
+                self._waiting_bytes -= size
+                self._start(await self._peer(leader), chosen, size)
+                has_sent = True
+        return has_sent
+
+    async def _peer(self, leader: int) -> Peer:
+        peer = self._peers.get(leader)
+        if peer is None:
+            peer = self._peers[leader] = await self._cluster.retried(lambda: self._cluster.node(leader))
+            peer.version(ApiKey.PRODUCE, _VERSION)
+        elif peer.is_lost:
+            # What is under way there has failed, and the transaction with it.
+            raise PeerLost(f"{peer.address}: the connection was lost")
+        return peer
 
     def _start(self, peer: Peer, chosen: dict[str, list[tuple[int, Batch]]], size: int) -> None:
         body = self._encoded(chosen)
@@ -157,6 +201,8 @@ class TransactionSender:
         for partition, code, offset, message in _read_answer(answer):
             if code != ErrorCode.none:
                 raise PartitionRefused(partition, error_for(code, message, ""))
+            self._opening.discard(partition)
+            self._opened.add(partition)
             runs = self.runs.setdefault(partition, [])
             runs += [Run(piece.offset, offset + piece.at, piece.records) for piece in sent[partition].pieces]
 
@@ -176,12 +222,6 @@ class TransactionSender:
                 parts += [head, records]
                 head = bytearray()
         return parts
-
-    async def _wait_for_room(self) -> None:
-        await asyncio.sleep(0)
-        while self._in_flight_bytes > _IN_FLIGHT_BYTES_MAX:
-            await self._wait_less()
-        self._raise_failure()
 
     async def _wait_less(self) -> None:
         self._is_less.clear()

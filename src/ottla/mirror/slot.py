@@ -19,11 +19,13 @@ from ottla.client.cluster import EARLIEST, LATEST, ClusterClient
 from ottla.client.errors import ClusterUnreachable
 from ottla.client.peer import PeerLost
 from ottla.client.transaction import Transactions
-from ottla.mirror.fetching import STALE, Chunk, Fetcher
+from ottla.mirror.batches import merge_small
+from ottla.mirror.fetching import Chunk, Fetcher
 from ottla.mirror.formats import OffsetSync, SourcePosition
 from ottla.mirror.offset_syncs import Run
 from ottla.mirror.positions import Positions
 from ottla.mirror.sending import PartitionRefused, TransactionSender
+from ottla.records.compression import CorruptRecords
 from ottla.records.producer import ProducerIdentity
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -32,12 +34,14 @@ _TRANSACTION_TIMEOUT_MS: Final = 60_000
 _TRANSACTION_BYTES_MAX: Final = 32 * 1024 * 1024
 # With nothing more to come at once, a transaction ends.
 _LINGER_S: Final = 0.01
-_IDLE_S: Final = 0.5
+_IDLE_S: Final = 0.2
 _AGAIN_S: Final = 0.5
 _AGAIN_S_MAX: Final = 15.0
 # Positions that moved past markers alone are written down when nothing else was for so long.
 _SKIPPED_S: Final = 5.0
 _SET_ASIDE_S: Final = 30.0
+# A topic that the target lacks is made at once.
+_MISSING_S: Final = 2.0
 _FENCED: Final = frozenset(
     (ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch, ErrorCode.transactional_id_not_found)
 )
@@ -82,6 +86,11 @@ class Slot:
     mirrored: Mirrored = field(default_factory=Mirrored)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _set_aside: dict[Partition, float] = field(default_factory=dict)
+    _unmerged: set[Partition] = field(default_factory=set)
+    _skipped: dict[Partition, int] = field(default_factory=dict)
+    """Partitions that moved past markers alone, or that begin at their end: the last offset before."""
+    _committed: int = 0
+    _has_begun: bool = False
     _stopping: bool = False
 
     def stop(self) -> None:
@@ -94,50 +103,58 @@ class Slot:
     async def run(self) -> None:
         pause_s = _AGAIN_S
         while not self._stopping:
-            started = time.monotonic()
+            before = self._committed
             try:
                 await self._mirror()
             except PartitionRefused as refused:
-                await self._refused(refused)
+                if await self._is_taken_over(refused.error):
+                    return
+                self._refused(refused)
             except KafkaError as error:
-                if error.code in _FENCED and not await self._is_confirmed():
-                    _log.info("%s: another process has taken over", self.name)
+                if await self._is_taken_over(error):
                     return
                 _log.warning("%s: %s; starting again", self.name, error)
-            except (PeerLost, ClusterUnreachable, OSError, TimeoutError) as error:
+            except (PeerLost, ClusterUnreachable, CorruptRecords, OSError, TimeoutError) as error:
                 _log.warning("%s: %s; starting again", self.name, error or "no answer in time")
-            ran_long = time.monotonic() - started > _AGAIN_S_MAX
-            pause_s = _AGAIN_S if ran_long else min(2 * pause_s, _AGAIN_S_MAX)
+            pause_s = _AGAIN_S if self._committed > before else min(2 * pause_s, _AGAIN_S_MAX)
             if not self._stopping:
                 await asyncio.sleep(pause_s)
 
-    async def _refused(self, refused: PartitionRefused) -> None:
+    def _refused(self, refused: PartitionRefused) -> None:
+        """Sets a partition aside that the target does not take, so that others can go on."""
         error = refused.error
-        if error.code in _FENCED:
-            if not await self._is_confirmed():
-                return
-        elif not error.code.retriable or error.code == ErrorCode.unknown_topic_or_partition:
+        is_missing = error.code == ErrorCode.unknown_topic_or_partition
+        if error.code == ErrorCode.message_too_large and refused.partition not in self._unmerged:
+            # It may be that only what was packed together is too large.
+            self._unmerged.add(refused.partition)
+        elif (error.code.retriable and not is_missing) or error.code in _FENCED:
+            _log.warning("%s: %s; starting again", self.name, refused)
+        else:
+            left_out_s = _MISSING_S if is_missing else _SET_ASIDE_S
             remedy = _REMEDIES.get(error.code, "")
             _log.error(
                 "%s: the target does not take %s%s; it is left out for %d s",
-                self.name, refused, remedy, _SET_ASIDE_S,
+                self.name, refused, remedy, left_out_s,
             )  # fmt: skip
-            until = time.monotonic() + _SET_ASIDE_S
-            self._set_aside.update(
-                (source, until)
+            until = time.monotonic() + left_out_s
+            self._set_aside |= {
+                source: until
                 for source, wanted in self.wanted().items()
                 if wanted.target == refused.partition
-            )
+            }
             self.refresh()
-            return
-        _log.warning("%s: %s; starting again", self.name, refused)
 
-    async def _is_confirmed(self) -> bool:
-        """Whether the slot is ours in spite of all; one that cannot tell is not sure of it."""
-        try:
-            return await self.is_still_ours()
-        except (KafkaError, PeerLost, ClusterUnreachable, OSError, TimeoutError):
+    async def _is_taken_over(self, error: KafkaError) -> bool:
+        """Whether the slot is somebody else's now; one that cannot find out takes it that way."""
+        if error.code not in _FENCED:
             return False
+        try:
+            if await self.is_still_ours():
+                return False
+        except (KafkaError, PeerLost, ClusterUnreachable, OSError, TimeoutError) as unknown:
+            _log.warning("%s: %s", self.name, unknown or "no answer in time")
+        _log.info("%s: another process has taken over", self.name)
+        return True
 
     async def _mirror(self) -> None:
         transactions = Transactions(self.target, self.transactional_id, timeout_ms=_TRANSACTION_TIMEOUT_MS)
@@ -145,27 +162,24 @@ class Slot:
         fetcher = Fetcher(self.source, self.name)
         reading: asyncio.Task[None] | None = None
         try:
+            self._skipped.clear()
             topic_ids = await self._add_new(fetcher, {})
             reading = asyncio.ensure_future(fetcher.run())
-            skipped: dict[Partition, SourcePosition] = {}
-            idle_since = time.monotonic()
+            # Where to begin is written down at once, or another process would begin elsewhere.
+            due = time.monotonic()
             while not self._stopping:
                 if self._changed.is_set() or self._are_back():
                     topic_ids = await self._add_new(fetcher, topic_ids)
-                chunk = await fetcher.take(_IDLE_S)
+                chunks = await fetcher.take(_IDLE_S)
                 if reading.done():
                     reading.result()
-                if chunk is not None and not chunk.batches:
-                    if chunk.began != STALE:
-                        after = SourcePosition(chunk.next_offset - 1, topic_ids.get(chunk.partition))
-                        skipped[chunk.partition] = after
-                    continue
-                if chunk is None and (not skipped or time.monotonic() - idle_since < _SKIPPED_S):
-                    continue
-                await self._transact(transactions, producer, fetcher, chunk, topic_ids, skipped)
-                skipped = {}
-                idle_since = time.monotonic()
-                producer = await transactions.begin()
+                is_due = bool(self._skipped) and time.monotonic() >= due
+                if is_due or any(chunk.batches for chunk in chunks):
+                    await self._transact(transactions, producer, fetcher, chunks, topic_ids)
+                    due = time.monotonic() + _SKIPPED_S
+                    producer = await transactions.begin()
+                else:
+                    self._skipped |= {chunk.partition: chunk.next_offset - 1 for chunk in chunks}
         except BaseException:
             self.mirrored.aborted += 1
             raise
@@ -197,11 +211,17 @@ class Slot:
             for each, found in wanted.items()
             if each not in fetcher.partitions or known.get(each, found.topic_id) != found.topic_id
         ]
+        fresh = await self._existing(fresh)
+        self._skipped = {
+            partition: offset
+            for partition, offset in self._skipped.items()
+            if partition in wanted and partition not in fresh
+        }
         if fresh:
             positions = await self.positions.read()
-            starts = await self.source.list_offsets(
-                dict.fromkeys(fresh, LATEST if self.starts_at_end else EARLIEST)
-            )
+            # Who wants to begin at the end means that of the start; what comes later is wanted whole.
+            skips = self.starts_at_end and not self._has_begun
+            starts = await self.source.list_offsets(dict.fromkeys(fresh, LATEST if skips else EARLIEST))
             places: dict[Partition, int] = {}
             for partition in fresh:
                 position = positions.get(partition)
@@ -213,9 +233,24 @@ class Slot:
                     )  # fmt: skip
                     position = None
                 places[partition] = starts[partition].offset if position is None else position.offset + 1
+                if skips and position is None:
+                    self._skipped[partition] = places[partition] - 1
             fetcher.add(places)
             self._tell_of(positions, fresh)
+        self._has_begun = self._has_begun or not self._skipped
         return {partition: found.topic_id for partition, found in wanted.items()}
+
+    async def _existing(self, partitions: list[Partition]) -> list[Partition]:
+        """Without those that have gone since topics were looked at."""
+        topics = await self.source.topics({partition.topic for partition in partitions}) if partitions else {}
+        found = [
+            partition
+            for partition in partitions
+            if partition.topic in topics and partition.number in topics[partition.topic].partitions
+        ]
+        if len(found) < len(partitions):
+            self.refresh()
+        return found
 
     def _tell_of(self, positions: Mapping[Partition, SourcePosition], fresh: list[Partition]) -> None:
         """Syncs that a process which was killed may have owed."""
@@ -232,27 +267,35 @@ class Slot:
         transactions: Transactions,
         producer: ProducerIdentity,
         fetcher: Fetcher,
-        chunk: Chunk | None,
+        chunks: list[Chunk],
         topic_ids: Mapping[Partition, str | None],
-        skipped: Mapping[Partition, SourcePosition],
     ) -> None:
         sender = TransactionSender(self.target, self.transactional_id, producer)
         ends = time.monotonic() + self.commit_interval_s
-        moved = {partition: position.offset for partition, position in skipped.items()}
+        moved = dict(self._skipped)
+        targets: dict[Partition, Partition] = {}
         try:
-            targets: dict[Partition, Partition] = {}
-            while chunk is not None:
-                source = chunk.partition
-                place = self.wanted().get(source)
-                if place is not None and chunk.began != STALE:
-                    moved[source] = chunk.next_offset - 1
+            while chunks:
+                wanted = self.wanted()
+                for chunk in chunks:
+                    if chunk.partition not in wanted:
+                        # Should it come back, it is read again from where it was committed.
+                        fetcher.remove(chunk.partition)
+                chunks = [chunk for chunk in chunks if chunk.partition in wanted]
+                targets |= {
+                    wanted[chunk.partition].target: chunk.partition for chunk in chunks if chunk.batches
+                }
+                await sender.announce(targets)
+                for chunk in chunks:
+                    moved[chunk.partition] = chunk.next_offset - 1
                     if chunk.batches:
-                        targets[place.target] = source
-                        await sender.announce([place.target])
-                        await sender.send(place.target, chunk.batches)
+                        target = wanted[chunk.partition].target
+                        is_merged = target not in self._unmerged
+                        batches = merge_small(chunk.batches) if is_merged else chunk.batches
+                        await sender.send(target, batches)
                 if sender.bytes >= _TRANSACTION_BYTES_MAX or time.monotonic() >= ends:
                     break
-                chunk = await fetcher.take(_LINGER_S)
+                chunks = await fetcher.take(_LINGER_S)
             await sender.finish()
             records, size = sender.records, sender.bytes
             runs = {targets[target]: found for target, found in sender.runs.items()}
@@ -270,7 +313,10 @@ class Slot:
         await transactions.commit("", {})
         self.mirrored.records += records
         self.mirrored.bytes += size
+        self._skipped.clear()
+        self._has_begun = True
         self.mirrored.transactions += 1
+        self._committed += 1
         syncs = []
         for partition, found in runs.items():
             first, end = found[0], found[-1]

@@ -16,6 +16,7 @@ from ottla.records.records import Record, encode_batch, iter_records
 _COMPACTED: Final = {"cleanup.policy": "compact"}
 _FACTOR_MAX: Final = 3
 _WAIT_S: Final = 60.0
+_BATCH_RECORDS_MAX: Final = 1000
 
 
 async def replication_factor(cluster: ClusterClient, wanted: int | None, most: int = _FACTOR_MAX) -> int:
@@ -35,8 +36,8 @@ async def append(cluster: ClusterClient, topic: str, pairs: Iterable[tuple[bytes
     here may be written twice."""
     now_ms = time.time_ns() // 1_000_000
     records = [Record(key, value, now_ms) for key, value in pairs]
-    if records:
-        await produce_once(cluster, topic, 0, encode_batch(records))
+    for start in range(0, len(records), _BATCH_RECORDS_MAX):
+        await produce_once(cluster, topic, 0, encode_batch(records[start : start + _BATCH_RECORDS_MAX]))
 
 
 class TopicReader:

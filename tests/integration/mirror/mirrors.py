@@ -11,9 +11,23 @@ from typing import Any, NamedTuple
 
 import uvloop
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 
+from ottla.client.admin.topics import Partition
 from ottla.client.cluster import ClusterClient
+from ottla.mirror.formats import position_key, read_position_value
 from ottla.mirror.run import Mirror
 from ottla.mirror.topic_log import TopicReader
 from ottla.runtime.net import AsyncioNetwork
@@ -136,6 +150,13 @@ def transact(servers: str, topic: str, values: Sequence[str], *, commit: bool) -
 
 def consume(servers: str, topic: str, group: str, count: int, last: str | None = None) -> list[str]:
     """So many records, or up to the `last`, from where the group is, which is there afterwards."""
+    return [value for _, value in consume_rows(servers, topic, group, count, last)]
+
+
+def consume_rows(
+    servers: str, topic: str, group: str, count: int, last: str | None = None, wait_s: float = WAIT_S
+) -> list[tuple[int, str]]:
+    """Partitions and values."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -147,16 +168,16 @@ def consume(servers: str, topic: str, group: str, count: int, last: str | None =
         }
     )
     consumer.subscribe([topic])
-    found: list[str] = []
-    deadline = time.monotonic() + WAIT_S
-    newest: Any = None
-    while len(found) < count and last not in found[-1:] and time.monotonic() < deadline:
+    found: list[tuple[int, str]] = []
+    deadline = time.monotonic() + wait_s
+    while len(found) < count and time.monotonic() < deadline:
         message = consumer.poll(0.2)
         if message is not None and message.error() is None:
-            found.append(message.value().decode())
-            newest = message
-    if newest is not None:
-        consumer.commit(message=newest, asynchronous=False)
+            found.append((message.partition(), message.value().decode()))
+            if found[-1][1] == last:
+                break
+    if found:
+        consumer.commit(asynchronous=False)
     consumer.close()
     return found
 
@@ -188,6 +209,38 @@ def set_config(servers: str, topic: str, name: str, value: str) -> None:
     admin = admin_of(servers)
     (altered,) = admin.incremental_alter_configs([resource]).values()
     altered.result(30)
+
+
+def allow(servers: str, topic: str, who: str, operation: AclOperation) -> None:
+    rule = AclBinding(
+        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, who, "*", operation, AclPermissionType.ALLOW
+    )
+    admin = admin_of(servers)
+    admin.create_acls([rule])[rule].result(30)
+
+
+def allowed(servers: str, topic: str) -> set[tuple[str, str]]:
+    wanted = AclBindingFilter(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        None,
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    admin = admin_of(servers)
+    return {(rule.principal, rule.operation.name) for rule in admin.describe_acls(wanted).result(30)}
+
+
+def position_of(servers: str, alias: str, topic: str) -> int | None:
+    """Behind what is mirrored of partition 0, as it is written down."""
+    found = [
+        read_position_value(value)
+        for key, value in records_of(servers, f"mm2-offsets.{alias}.internal")
+        if key == position_key(alias, Partition(topic, 0))
+    ]
+    return None if not found or found[-1] is None else found[-1].offset + 1
 
 
 def slots_of(mirror: Mirror) -> set[int]:

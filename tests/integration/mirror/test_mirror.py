@@ -7,15 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import NewPartitions
+from confluent_kafka.admin import AclOperation, NewPartitions
 from tests.integration.mirror.mirrors import (
     admin_of,
+    allow,
+    allowed,
     committed,
     configs_of,
     consume,
     create,
     mirroring,
     partition_count,
+    position_of,
     produce,
     properties,
     read,
@@ -33,18 +36,23 @@ from ottla.client.admin.topics import Partition
 from ottla.mirror.formats import read_checkpoint, read_heartbeat, read_offset_sync
 from ottla.testing import InProcessBroker
 
+IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
+GUARDED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
 COMPACTED_AT_ONCE = {"internal__segment__bytes": 10_000, "min__cleanable__dirty__ratio": 0.01}
 
 
 @pytest.fixture(scope="module")
 def source() -> Iterator[InProcessBroker]:
-    with ottla.testing.broker(set={"log.cleaner.backoff.ms": 50}) as broker:
+    with ottla.testing.broker(set={"log.cleaner.backoff.ms": 50, **GUARDED}) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[InProcessBroker]:
-    with ottla.testing.broker() as broker:
+    with ottla.testing.broker(set=GUARDED) as broker:
         yield broker
 
 
@@ -195,8 +203,8 @@ def test_a_group_moves_by_offset_syncs_alone(source: InProcessBroker, target: In
     values = [f"bill {number}" for number in range(300)]
     settings = properties(here, there, topics="bills", groups="office", sync__group__offsets__enabled="true")
     with mirroring(settings | {"emit.checkpoints.enabled": "false"}) as mirror:
-        for end in range(20, 301, 20):
-            produce(here, "bills", values[end - 20 : end], 1)
+        for end in range(50, 301, 50):
+            produce(here, "bills", values[end - 50 : end], 1)
             wait_until(lambda end=end: mirror.flows[0].mirrored.records >= end, "mirrored")  # type: ignore[misc]
     seen = consume(here, "bills", "office", 250)
     with mirroring(settings):
@@ -245,3 +253,67 @@ def test_status_says_what_lags_and_what_differs(
     assert status["outOfSync"] == ["settings of a.watched should be: retention.ms unset"]
     assert main(["mirror", "status", str(file)]) == 0
     assert "a->b: 2 behind" in capsys.readouterr().out
+
+
+def test_access_rules_let_readers_read(source: InProcessBroker, target: InProcessBroker) -> None:
+    """Nobody but the mirror is to write to what is mirrored."""
+    here, there = source.bootstrap_servers, target.bootstrap_servers
+    create(here, "guarded", 1)
+    allow(here, "guarded", "User:reader", AclOperation.READ)
+    allow(here, "guarded", "User:owner", AclOperation.ALL)
+    allow(here, "guarded", "User:writer", AclOperation.WRITE)
+    with mirroring(properties(here, there, topics="guarded")):
+        wait_until(lambda: len(allowed(there, "a.guarded")) == 2, "mirrored")
+    assert allowed(there, "a.guarded") == {("User:reader", "READ"), ("User:owner", "READ")}
+
+
+def test_a_partition_that_the_target_refuses_keeps_no_other_from_going_on(
+    source: InProcessBroker, target: InProcessBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    here, there = source.bootstrap_servers, target.bootstrap_servers
+    create(here, "large", 1)
+    create(here, "small", 1)
+    settings = properties(here, there, topics="large, small", tasks__max=1)
+    with mirroring(settings | {"sync.topic.configs.enabled": "false"}):
+        wait_until(lambda: partition_count(there, "a.large"), "made")
+        set_config(there, "a.large", "max.message.bytes", "1000")
+        produce(here, "large", ["x" * 5000], 1)
+        produce(here, "small", ["goes through"], 1)
+        assert values_of(read(there, "a.small", 1, 1)) == [["goes through"]]
+        wait_until(lambda: "a.large-0" in caplog.text, "told")
+    assert "raise max.message.bytes" in caplog.text
+    set_config(there, "a.large", "max.message.bytes", "10000")
+    with mirroring(settings):
+        assert values_of(read(there, "a.large", 1, 1)) == [["x" * 5000]]
+
+
+def test_the_way_back_begins_where_the_move_ended(source: InProcessBroker, target: InProcessBroker) -> None:
+    here, there = source.bootstrap_servers, target.bootstrap_servers
+    create(here, "moved", 1)
+    produce(here, "moved", ["1", "2"], 1)
+    names = {"replication.policy.class": IDENTITY, "topics": "moved"}
+    with mirroring(properties(here, there) | names):
+        read(there, "moved", 2, 1)
+    back = properties(here, there) | names | {"a->b.enabled": "false", "b->a.enabled": "true"}
+    back |= {"b.consumer.auto.offset.reset": "latest"}
+    with mirroring(back):
+        # Where it begins is written down, before there is anything to mirror.
+        wait_until(lambda: position_of(here, "b", "moved"), "begun")
+    produce(there, "moved", ["3", "4"], 1)
+    with mirroring(back):
+        assert values_of(read(here, "moved", 4, 1)) == [["1", "2", "3", "4"]]
+    assert len(read(here, "moved", 5, 1, wait_s=1)[0]) == 4
+
+
+def test_a_topic_deleted_in_the_target_is_made_again(
+    source: InProcessBroker, target: InProcessBroker
+) -> None:
+    here, there = source.bootstrap_servers, target.bootstrap_servers
+    create(here, "lost", 1)
+    produce(here, "lost", ["before"], 1)
+    with mirroring(properties(here, there, topics="lost")):
+        read(there, "a.lost", 1, 1)
+        admin = admin_of(there)
+        admin.delete_topics(["a.lost"])["a.lost"].result(30)
+        produce(here, "lost", ["after"], 1)
+        assert values_of(read(there, "a.lost", 1, 1)) == [["after"]]
