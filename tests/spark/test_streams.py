@@ -80,10 +80,13 @@ class Running:
         )
 
     def send(self, rows: Sequence[Row]) -> None:
+        self.produce(rows)
+        self.app.process_all_available()
+
+    def produce(self, rows: Sequence[Row]) -> None:
         for topic, key, value, stamp in rows:
             self.producer.produce(topic, key_of(value), key_of(key), timestamp=T0 + stamp)
         assert self.producer.flush(30) == 0
-        self.app.process_all_available()
 
     def restart(self, *, forget_commits: bool = False) -> None:
         """Stop and start. Forgetting is what a crash between the sink's commit and Spark's own leaves
@@ -111,6 +114,9 @@ class Running:
 
     def read(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
         """Everything committed in a topic so far."""
+        return [row for rows in self.read_partitions(topic).values() for row in rows]
+
+    def read_partitions(self, topic: str) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
         consumer = Consumer(
             {
                 "bootstrap.servers": self.servers,
@@ -121,11 +127,11 @@ class Running:
             }
         )
         try:
-            found = []
+            found: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
             for partition in consumer.list_topics(topic, 30).topics[topic].partitions:
                 consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
                 while (message := consumer.poll(30)) is not None and message.error() is None:
-                    found.append((message.key(), message.value()))
+                    found.setdefault(partition, []).append((message.key(), message.value()))
                 assert message is not None
                 assert message.error().code() == KafkaError._PARTITION_EOF
             return found

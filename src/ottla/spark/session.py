@@ -13,7 +13,9 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -53,6 +55,8 @@ _COLLECTOR: Final = "-XX:+UseParallelGC"
 _NAMES_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
 _JAVA_OPTIONS: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _log_path: str | None = None
+# Settings are the session's, which several queries may be started on at a time, one within the other.
+_settings_lock = threading.RLock()
 
 
 class SparkMissing(Exception):
@@ -94,6 +98,23 @@ def spark_session(
     for name, value in _defaults((conf.get("spark.master") or LOCAL_MASTER).startswith("local")).items():
         conf.setIfMissing(name, value)
     return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+@contextmanager
+def with_settings(spark: Any, settings: Mapping[str, str]) -> Iterator[None]:
+    """For starting queries: a query keeps the settings of its session as they were when it was started."""
+    with _settings_lock:
+        before = {name: spark.conf.get(name, None) for name in settings}
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    spark.conf.unset(name)
+                else:
+                    spark.conf.set(name, value)
 
 
 def log_path() -> str | None:

@@ -7,7 +7,6 @@ so resends within a task make no duplicates; a task or a micro-batch that Spark 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from ottla.spark.checkpoint import Checkpoint
 from ottla.spark.exactly_once import MicroBatchWriter, encoded_batches
+from ottla.spark.session import with_settings
 from ottla.spark.sink_options import InvalidOption, SinkOptions, sink_options
 from ottla.spark.sink_rows import sink_columns
 from ottla.spark.spool import spool_of
@@ -64,7 +64,9 @@ def write_stream(
     stream = stream.queryName(query_name or application_id).foreachBatch(writer)
     if trigger:
         stream = stream.trigger(**trigger)
-    with _without_adaptive_stages(spark):
+    # Adaptive stages run the encoding by itself, before the writer is called, which then could not do it
+    # again when a worker is lost.
+    with with_settings(spark, {ADAPTIVE_STAGES: "false"}):
         return stream.start()
 
 
@@ -108,21 +110,6 @@ def _checked(options: Mapping[str, str], schema: Any, overwrite: bool) -> SinkOp
     parsed = sink_options(options)
     sink_columns([(field.name, field.dataType.simpleString()) for field in schema.fields], parsed.topic)
     return parsed
-
-
-@contextmanager
-def _without_adaptive_stages(spark: Any) -> Iterator[None]:
-    """A query keeps the settings it was started with. Adaptive ones run the encoding by itself, before the
-    writer is called, which then could not do it again when a worker is lost."""
-    before = spark.conf.get(ADAPTIVE_STAGES, None)
-    spark.conf.set(ADAPTIVE_STAGES, "false")
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(ADAPTIVE_STAGES)
-        else:
-            spark.conf.set(ADAPTIVE_STAGES, before)
 
 
 def _refuse_speculation(spark: Any) -> None:

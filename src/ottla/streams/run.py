@@ -16,21 +16,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark.connection import Connection, shared_connection
-from ottla.spark.session import spark_session
+from ottla.spark.session import spark_session, with_settings
 from ottla.spark.sink import write_stream
 from ottla.streams.application.lag import CatchUp, hop_topics, reading
 from ottla.streams.application.life import ApplicationState, Life, StateListener
 from ottla.streams.application.manifest import NAME, Generation, StateDirectory, to_text
 from ottla.streams.application.monitor import ApplicationSnapshot, Monitor, application_snapshot
+from ottla.streams.application.moving import move_entries
 from ottla.streams.application.preparation import Preparation, prepare, query_name
 from ottla.streams.application.purging import Purger
 from ottla.streams.application.supervisor import Supervised, Supervisor
 from ottla.streams.errors import StreamsError
 from ottla.streams.on_spark.cluster_topics import create_missing, existing_partitions, owned_topics
 from ottla.streams.on_spark.query import QueryBuilder
-from ottla.streams.on_spark.query_plan import Query
+from ottla.streams.on_spark.query_plan import Kind, Query
 from ottla.streams.on_spark.reports import Reports
 from ottla.streams.on_spark.shipping import ship_modules
+from ottla.streams.on_spark.shuffles import SHUFFLE_PARTITIONS, divide_state
 from ottla.streams.on_spark.worker_tasks import TaskSettings
 from ottla.streams.plan.partitions import task_count
 from ottla.streams.plan.plan import Plan, subtopologies
@@ -69,12 +71,17 @@ class StreamsConfig:
     max_offsets_per_trigger: int | None = None
     fail_on_data_loss: bool = True
     upgrade: str = "keep"
+    # Settings of Spark, such as spark.sql.shuffle.partitions, for the session that the application starts.
+    spark_settings: Mapping[str, str] = field(default_factory=dict)
     # How often a query that fails is started again before the application gives up.
     restarts_max: int = 10
     # Between two deletions of what was read from topics between queries.
     purge_interval_ms: int = 30_000
 
     def __post_init__(self) -> None:
+        shuffles = self.spark_settings.get(SHUFFLE_PARTITIONS, "1")
+        if not shuffles.isdecimal() or int(shuffles) == 0:
+            raise StreamsError(f"{SHUFFLE_PARTITIONS} is {shuffles!r}: it has to be a number greater than 0")
         if self.upgrade not in _UPGRADES:
             raise StreamsError(f"upgrade is {self.upgrade!r}: choose one of {', '.join(_UPGRADES)}")
 
@@ -167,7 +174,9 @@ class StreamsApplication:
         self._started_ms = time.time_ns() // 1_000_000
         # Before Spark, which takes its time to start.
         self.check()
-        session = session or spark_session(config.application_id, master=config.master)
+        session = session or spark_session(
+            config.application_id, master=config.master, settings=config.spark_settings
+        )
         directory = StateDirectory(config.checkpoint_dir, session)
         self._preparation = preparation = self.prepare(session)
         preparation.refuse()
@@ -179,7 +188,11 @@ class StreamsApplication:
             )
         connection = self._connection()
         create_missing(connection, self._owned_topics(preparation))
-        manifest = preparation.generations(connection, directory)
+        manifest = preparation.generations(
+            connection,
+            directory,
+            lambda stores, tasks: move_entries(session, self._source_options(), stores, tasks),
+        )
         directory.write(NAME, to_text(manifest))
         ship_modules(self.plan)
         self._reports = reports = Reports(session)
@@ -317,9 +330,12 @@ class StreamsApplication:
     def _supervise(self, session: SparkSession, query: Query, generation: Generation) -> None:
         config, preparation, name = self.config, self._prepared(), self._name(query)
         place = f"{query.label}/{generation.number}"
-        is_fresh = StateDirectory(config.checkpoint_dir, session).is_empty(f"{place}/commits")
+        directory = StateDirectory(config.checkpoint_dir, session)
+        is_fresh = directory.is_empty(f"{place}/commits")
 
-        def start() -> Any:
+        checkpoint = f"{config.checkpoint_dir}/{place}"
+
+        def begin(trigger: Mapping[str, Any] | None) -> Any:
             builder = QueryBuilder(
                 session,
                 self._task_settings(preparation.counts),
@@ -328,21 +344,42 @@ class StreamsApplication:
                 begin=generation.begin,
                 restored=generation.restored if is_fresh else {},
             )
-            running = write_stream(
-                builder.build(query),
-                application_id=name,
-                bootstrap_servers=config.bootstrap_servers,
-                checkpoint=f"{config.checkpoint_dir}/{place}",
-                options={f"kafka.{key}": value for key, value in config.properties.items()},
-                trigger=config.trigger,
-                output_mode="update",
-                query_name=name,
-            )
+            with with_settings(session, self._query_settings(session, query)):
+                return write_stream(
+                    builder.build(query),
+                    application_id=name,
+                    bootstrap_servers=config.bootstrap_servers,
+                    checkpoint=checkpoint,
+                    options={f"kafka.{key}": value for key, value in config.properties.items()},
+                    trigger=trigger,
+                    output_mode="update",
+                    query_name=name,
+                )
+
+        def start() -> Any:
+            is_divided = query.kind is not Kind.STATELESS and not directory.is_empty(f"{place}/offsets")
+            if is_divided and SHUFFLE_PARTITIONS in config.spark_settings:
+                partitions = int(self._query_settings(session, query)[SHUFFLE_PARTITIONS])
+                divide_state(
+                    session, checkpoint, partitions, lambda: begin({"once": True}).awaitTermination()
+                )
+            running = begin(config.trigger)
             while running.isActive and running.status["message"].startswith("Initializing"):
                 time.sleep(STATUS_INTERVAL_S)
             return running
 
         self._supervised.append(Supervised(name, start, config.restarts_max))
+
+    def _query_settings(self, session: SparkSession, query: Query) -> dict[str, str]:
+        """What Spark is told about a query. More shuffle partitions than tasks would have nothing to do, and
+        each costs time in every micro-batch."""
+        given = self.config.spark_settings
+        settings = {name: value for name, value in given.items() if name.startswith("spark.sql.")}
+        if query.kind is Kind.TASKS:
+            wanted = int(settings.get(SHUFFLE_PARTITIONS) or session.conf.get(SHUFFLE_PARTITIONS) or 1)
+            tasks = task_count(query.plan, self._prepared().counts)
+            settings[SHUFFLE_PARTITIONS] = str(min(wanted, tasks))
+        return settings
 
     def _owned_topics(self, preparation: Preparation) -> dict[str, tuple[int, dict[str, str]]]:
         counts = preparation.counts

@@ -18,6 +18,7 @@ from ottla.streams import (
     ProcessorContext,
     PunctuationType,
     Record,
+    Stores,
     StreamsBuilder,
     StreamsError,
     TimeWindows,
@@ -25,7 +26,7 @@ from ottla.streams import (
 )
 from ottla.streams.application.manifest import Generation, StateDirectory, from_text, to_text
 from ottla.streams.application.shapes import QueryShape, shape_of
-from ottla.streams.application.upgrade import Action, decide, to_run_in_tasks
+from ottla.streams.application.upgrade import Action, decide, to_keep_tasks, to_route_by_key, to_run_in_tasks
 from ottla.streams.on_spark.query_plan import compile_plan
 from ottla.streams.plan.partitions import partition_counts
 
@@ -213,12 +214,61 @@ def test_what_only_a_checkpoint_knows_is_refused() -> None:
     assert "has no changelog" in refusal(joined, joined_and_more)
 
 
-def test_another_number_of_tasks_is_refused() -> None:
-    present = shapes(word_count, {**COUNTS, "lines": 8}, in_tasks={"counts-repartition"})
-    former = shapes(word_count, in_tasks={"counts-repartition"})
+def grown(define: Define, **tasks: Any) -> tuple[dict[str, QueryShape], dict[str, QueryShape]]:
+    """The shapes before and after a topic of four partitions got eight."""
+    return shapes(define, **tasks), shapes(define, {**COUNTS, "lines": 8}, **tasks)
+
+
+def test_another_number_of_tasks_moves_what_is_in_changelogs() -> None:
+    former, present = grown(word_count, in_tasks={"counts-repartition"})
+    (decision,) = decide(present, former)
+    assert (decision.action, decision.restored, decision.moves) == (Action.REBUILT, ("counts",), True)
+    # Behind a shuffle the key says which task it is anyway.
+    assert not to_route_by_key(present, former)
+
+
+def test_behind_a_shuffle_nothing_has_to_change_when_a_topic_grows() -> None:
+    former, present = grown(word_count)
+    assert to_keep_tasks(present, former) == {"counts-repartition": 4}
+
+    def unnamed(builder: StreamsBuilder) -> None:
+        counted(builder, None).to_stream().to("out")
+
+    former, present = grown(unnamed)
+    assert list(to_keep_tasks(present, former).values()) == [4]
+    former, present = grown(word_count, in_tasks={"counts-repartition"})
+    assert not to_keep_tasks(present, former)
+
+
+def test_tasks_that_read_a_grown_topic_are_found_by_key_from_then_on() -> None:
+    def by_key(builder: StreamsBuilder) -> None:
+        reduced = builder.stream("lines").group_by_key().reduce(max, Materialized.as_("largest"))
+        reduced.to_stream().to("out")
+
+    former, present = grown(by_key)
+    assert to_route_by_key(present, former) == {"lines"}
+    routed = shapes(by_key, {**COUNTS, "lines": 8}, by_key={"lines"})
+    (decision,) = decide(routed, former)
+    assert (decision.action, decision.restored, decision.moves) == (Action.REBUILT, ("largest",), True)
+    # At the next start the topic has eight partitions as before, but old records still lie where they lay.
+    assert to_route_by_key(present, routed) == {"lines"}
+    assert decide(routed, routed)[0].action is Action.KEPT
+    # So they do when nobody knows any more how many tasks there were.
+    assert to_route_by_key(present, {}, {"lines"}) == {"lines"}
+    (decision,) = decide(routed, {}, {"lines"})
+    assert decision.moves
+
+
+def test_stores_with_keys_of_their_own_cannot_be_divided_anew() -> None:
+    def processed(builder: StreamsBuilder) -> None:
+        builder.add_state_store(Stores.key_value_store("seen", str, str))
+        builder.stream("lines").process(Processor, stores=["seen"])
+
+    former, present = grown(processed)
     (decision,) = decide(present, former)
     assert decision.action is Action.REFUSED
-    assert "the changelog of counts has 4 partitions for 8 tasks" in decision.text
+    assert "the store seen has keys that are not those of records" in decision.text
+    assert "among 8 tasks instead of 4" in decision.text
 
 
 def test_a_timer_by_the_clock_is_part_of_the_shape() -> None:

@@ -333,7 +333,7 @@ def test_rows_of_topics_become_packets_and_records_again() -> None:
     batch = source_batch(
         ("a", 7, b"k", b"v", 42), ("b", 3, None, b"w", 41), ("a", 8, b"l", None, 40)
     ).append_column("headers", headers)
-    found = [each for part in PackStage()([batch]) for each in as_packets(part)]
+    found = [each for part in PackStage(8)([batch]) for each in as_packets(part)]
     assert sorted((each.topic, each.task, each.first_offset, each.last_offset) for each in found) == [
         ("a", 1, 7, 8),
         ("b", 1, 3, 3),

@@ -52,7 +52,7 @@ def run(given: argparse.Namespace) -> int:
         for application in applications:
             application.check()
         _tell(given, "starting Spark …")
-        session = spark_session("ottla run", master=given.master)
+        session = spark_session("ottla run", master=given.master, settings=_spark_settings(given))
         _tell(given, f"Spark {session.version} is up; its log: {log_path() or 'as configured elsewhere'}")
         with _stop_signals() as stopped, ExitStack() as cleanup:
             cleanup.callback(session.stop)
@@ -85,6 +85,7 @@ def _applications(given: argparse.Namespace) -> list[StreamsApplication]:
     from ottla.streams.run import StreamsApplication, StreamsConfig
 
     properties = merged("command-property", given.command_config, given.command_property)
+    spark_settings = _spark_settings(given)
     trigger = {"processingTime": f"{given.interval_ms} milliseconds"} if given.interval_ms else None
     built: list[StreamsApplication] = []
     for path in given.application:
@@ -105,9 +106,23 @@ def _applications(given: argparse.Namespace) -> list[StreamsApplication]:
             properties=properties,
             fail_on_data_loss=given.fail_on_data_loss == "true",
             upgrade="discard" if given.upgrade == "discard" else "keep",
+            spark_settings=spark_settings,
         )
         built.append(StreamsApplication(loaded.topology, config))
     return built
+
+
+def _spark_settings(given: argparse.Namespace) -> dict[str, str]:
+    from ottla.cli.framework.properties import pairs
+
+    settings = pairs("conf", given.conf)
+    for name in settings:
+        if not name.startswith("spark."):
+            raise ToolError(
+                f"--conf {name}: settings of Spark begin with spark.; those of the client go to "
+                "--command-property"
+            )
+    return settings
 
 
 def _show_plan(given: argparse.Namespace, applications: list[StreamsApplication]) -> int:
@@ -119,7 +134,9 @@ def _show_plan(given: argparse.Namespace, applications: list[StreamsApplication]
         (application.config.application_id, decision)
         for application in applications
         for decision in application.prepare(
-            None if application.has_local_state else spark_session("ottla run", master=given.master)
+            None
+            if application.has_local_state
+            else spark_session("ottla run", master=given.master, settings=_spark_settings(given))
         ).decisions
     ]
     rows = [(name, each.label, each.action.value, each.text) for name, each in found]
@@ -272,6 +289,12 @@ TOOL = Tool(
             "master",
             "where Spark runs, such as spark://host:7077 (default: all cores of this machine)",
             "URL",
+        ),
+        Option(
+            "conf",
+            "a setting of Spark, such as spark.sql.shuffle.partitions=8, which divides state anew",
+            "KEY=VALUE",
+            repeats=True,
         ),
         Option(
             "state-dir",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from ottla.client.cluster import LATEST
@@ -12,12 +12,20 @@ from ottla.spark.positions import Offsets
 from ottla.streams.application.lag import committed
 from ottla.streams.application.manifest import NAME, Generation, Manifest, StateDirectory, from_text
 from ottla.streams.application.shapes import QueryShape, shape_of
-from ottla.streams.application.upgrade import Action, Decision, decide, to_run_in_tasks
+from ottla.streams.application.upgrade import (
+    Action,
+    Decision,
+    decide,
+    to_keep_tasks,
+    to_route_by_key,
+    to_run_in_tasks,
+)
 from ottla.streams.errors import StreamsError
 from ottla.streams.on_spark.cluster_topics import existing_partitions
 from ottla.streams.on_spark.query_plan import Query, compile_plan
 from ottla.streams.plan.partitions import partition_counts
 from ottla.streams.plan.plan import Plan
+from ottla.streams.state.spec import StoreSpec
 
 
 def query_name(application_id: str, label: str) -> str:
@@ -53,8 +61,16 @@ class Preparation:
                 "\n".join(f"{query_name(self.application_id, each.label)}: {each.text}" for each in refused)
             )
 
-    def generations(self, connection: Connection, directory: StateDirectory) -> Manifest:
-        """How every query begins. Shuts out whoever may still run those that begin anew."""
+    def generations(
+        self,
+        connection: Connection,
+        directory: StateDirectory,
+        move: Callable[[Mapping[str, StoreSpec], int], None],
+    ) -> Manifest:
+        """How every query begins. Shuts out whoever may still run those that begin anew.
+
+        `move` brings what is in the changelogs of stores, by topic, to the partitions of so many tasks.
+        """
         topics = {query.label: query for query in self.queries}
         manifest = {
             label: each
@@ -72,6 +88,10 @@ class Preparation:
             for former in decision.formers:
                 manifest.pop(former, None)
             begin = self._begin(connection, decision, topics[label])
+            if decision.moves and decision.restored:
+                changelogs = self.plan.changelogs(self.application_id)
+                stores = {changelogs[name]: self.plan.stores[name] for name in decision.restored}
+                move(stores, self.shapes[label].tasks)
             restored = self._changelog_ends(connection, decision)
             number = 0
             while not directory.is_empty(f"{label}/{number}"):
@@ -106,7 +126,8 @@ def prepare(
     plan: Plan, application_id: str, connection: Connection, directory: StateDirectory, *, discard: bool
 ) -> Preparation:
     """Asks the cluster, and changes nothing."""
-    counts = partition_counts(plan, existing_partitions(connection, plan))
+    existing = existing_partitions(connection, plan)
+    counts = partition_counts(plan, existing)
     text = directory.read(NAME)
     former = {} if text is None else from_text(text, f"{directory.location}/{NAME}")
     former_shapes = {label: each.shape for label, each in former.items()}
@@ -116,17 +137,36 @@ def prepare(
         for label in shapes
         if label not in former and _has_run(connection, query_name(application_id, label))
     }
+    kept = _kept_counts(plan, queries, to_keep_tasks(shapes, former_shapes))
+    if kept:
+        counts = partition_counts(plan, existing, kept)
+        queries, shapes = _compiled(plan, counts)
+    by_key = to_route_by_key(shapes, former_shapes, unknown)
     in_tasks = to_run_in_tasks(shapes, former_shapes, unknown)
-    if in_tasks:
-        queries, shapes = _compiled(plan, counts, in_tasks)
+    if in_tasks or by_key:
+        queries, shapes = _compiled(plan, counts, in_tasks, by_key)
     decisions = decide(shapes, former_shapes, unknown, discard=discard)
     return Preparation(application_id, plan, counts, tuple(queries), shapes, former, tuple(decisions))
 
 
+def _kept_counts(plan: Plan, queries: Iterable[Query], tasks: Mapping[str, int]) -> dict[str, int]:
+    """Partitions of topics that shuffles stand for, unless the program says how many it wants."""
+    return {
+        topic: tasks[query.label]
+        for query in queries
+        if query.label in tasks
+        for topic in query.shuffled_topics
+        if plan.internal_topics[topic].partitions is None
+    }
+
+
 def _compiled(
-    plan: Plan, counts: Mapping[str, int], in_tasks: set[str] | None = None
+    plan: Plan,
+    counts: Mapping[str, int],
+    in_tasks: Collection[str] = (),
+    by_key: Collection[str] = (),
 ) -> tuple[list[Query], dict[str, QueryShape]]:
-    queries = compile_plan(plan, in_tasks or ())
+    queries = compile_plan(plan, in_tasks, by_key)
     return queries, {query.label: shape_of(query, counts) for query in queries}
 
 

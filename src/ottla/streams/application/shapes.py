@@ -9,11 +9,14 @@ from typing import Any
 from ottla.streams.expressions import Expression
 from ottla.streams.on_spark.query_plan import Kind, Query, is_generated
 from ottla.streams.on_spark.subscriptions import query_subscriptions
+from ottla.streams.operators.custom import CustomProcessor
 from ottla.streams.plan.partitions import task_count
 from ottla.streams.plan.plan import ProcessorNode
 from ottla.streams.state.spec import StoreKind, StoreSpec
 
-_REBUILDABLE = {StoreKind.KEY_VALUE, StoreKind.WINDOW, StoreKind.SESSION}
+# Stores with a changelog, and how many bytes follow the record's key in the keys there.
+KEY_SUFFIX_BYTES = {StoreKind.KEY_VALUE: 0, StoreKind.WINDOW: 8, StoreKind.SESSION: 16}
+_WINDOWED = "window of "
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,8 @@ class StoreShape:
     is_named: bool
     # Whether a changelog has all of it.
     is_logged: bool
+    # Whether its keys are those of records, so that it is known which task each entry belongs to.
+    is_keyed: bool = field(default=False, compare=False)
 
     def reads(self, other: StoreShape) -> bool:
         """Whether what the other has written means the same here."""
@@ -49,6 +54,10 @@ class QueryShape:
     aggregation: str | None = None
     # Whether windows give their results when they close: which did is known to the checkpoint only.
     is_final: bool = False
+    # Whether keys say which task a record belongs to, instead of partitions of topics.
+    by_key: bool = False
+    # Whether tasks read topics, rather than what Spark has shuffled.
+    reads_topics: bool = field(default=True, compare=False)
     stores: dict[str, StoreShape] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -80,6 +89,12 @@ def shape_of(query: Query, counts: Mapping[str, int]) -> QueryShape:
     if query.aggregation is not None:
         column = query.aggregation.column
         aggregation = "count" if column is None else _text(column.expression)
+    own_keys = {
+        store
+        for node in plan.nodes.values()
+        if isinstance(node, ProcessorNode) and isinstance(node.operator, CustomProcessor)
+        for store in node.stores
+    }
     return QueryShape(
         kind=query.kind.value,
         topics=sorted(own | {source.pattern for source in plan.sources() if source.pattern is not None}),
@@ -94,13 +109,17 @@ def shape_of(query: Query, counts: Mapping[str, int]) -> QueryShape:
             isinstance(node, ProcessorNode) and getattr(node.operator, "final", False)
             for node in plan.nodes.values()
         ),
+        by_key=query.by_key,
+        reads_topics=bool(query.own_sources()),
         stores={
-            name: _store_shape(spec) for name, spec in plan.stores.items() if name not in plan.global_stores
+            name: _store_shape(spec, is_keyed=name not in own_keys)
+            for name, spec in plan.stores.items()
+            if name not in plan.global_stores
         },
     )
 
 
-def _store_shape(spec: StoreSpec) -> StoreShape:
+def _store_shape(spec: StoreSpec, *, is_keyed: bool) -> StoreShape:
     return StoreShape(
         kind=spec.kind.value,
         key=_format(spec.key.name),
@@ -109,8 +128,9 @@ def _store_shape(spec: StoreSpec) -> StoreShape:
         retention_ms=spec.retention_ms,
         is_named=not is_generated(spec.name),
         is_logged=(
-            spec.queryable and spec.logged and spec.kind in _REBUILDABLE and not spec.retain_duplicates
+            spec.queryable and spec.logged and spec.kind in KEY_SUFFIX_BYTES and not spec.retain_duplicates
         ),
+        is_keyed=is_keyed and spec.kind in KEY_SUFFIX_BYTES and _WINDOWED not in spec.key.name,
     )
 
 

@@ -8,7 +8,7 @@ be rebuilt is refused before anything starts, unless the user gives it up.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from ottla.streams.application.shapes import QueryShape
@@ -39,6 +39,8 @@ class Decision:
     formers: tuple[str, ...] = ()
     # Stores that are filled from their changelogs.
     restored: tuple[str, ...] = ()
+    # Whether what is in these changelogs may belong to other tasks now.
+    moves: bool = False
 
     def __str__(self) -> str:
         return f"{self.action.value}: {self.label}: {self.text}"
@@ -66,7 +68,9 @@ def decide(
             )
         elif label in unknown:
             why = "its checkpoint is gone"
-            decisions.append(_rebuild(label, shape, (label,), [shape], why, discard))
+            decision = _rebuild(label, shape, (label,), [shape], why, discard)
+            # How many tasks there were is lost too.
+            decisions.append(replace(decision, moves=_can_move(shape)))
         else:
             decisions.append(Decision(label, Action.NEW, "begins"))
     taken = {each for formers in origins.values() for each in formers}
@@ -115,7 +119,8 @@ def _rebuild(
     parts += [f"given up: {'; '.join(lost)}"] if lost else []
     action = Action.REBUILT if restored or lost else Action.KEPT
     text = "; ".join(parts) + "; goes on from the committed offsets"
-    return Decision(label, action, text, formers, tuple(restored))
+    moves = any(each.tasks != shape.tasks or each.by_key != shape.by_key for each in former_shapes)
+    return Decision(label, action, text, formers, tuple(restored), moves)
 
 
 def _problem(name: str, former: QueryShape, shape: QueryShape) -> str | None:
@@ -129,8 +134,11 @@ def _problem(name: str, former: QueryShape, shape: QueryShape) -> str | None:
     if not before.is_logged or not now.is_logged:
         cause = "" if before.is_named else ", since it has no name"
         return f"the store {name} has no changelog to be rebuilt from{cause}"
-    if former.tasks != shape.tasks:
-        return f"the changelog of {name} has {former.tasks} partitions for {shape.tasks} tasks"
+    if former.tasks != shape.tasks and not now.is_keyed:
+        return (
+            f"the store {name} has keys that are not those of records, so its entries cannot be divided "
+            f"among {shape.tasks} tasks instead of {former.tasks}"
+        )
     if shape.kind == Kind.AGGREGATION.value:
         return f"the store {name} is that of a column expression, which only its checkpoint can go on with"
     if shape.is_final:
@@ -147,6 +155,39 @@ def _drop(label: str, shape: QueryShape, discard: bool) -> Decision:
     return Decision(
         label, Action.DROPPED, f"is no longer in the topology; its checkpoint{stores} stay where they are"
     )
+
+
+def to_route_by_key(
+    present: Mapping[str, QueryShape], former: Mapping[str, QueryShape], unknown: Collection[str] = ()
+) -> set[str]:
+    """Queries that read topics and whose number of tasks has changed, now or before: there records of one key
+    lie in more than one partition."""
+    found = {label for label in unknown if _can_move(present[label])}
+    for label, shape in present.items():
+        origins = [former[each] for each in _origins(label, shape, present, former)]
+        if shape.tasks and any(each.by_key or each.tasks not in {0, shape.tasks} for each in origins):
+            found.add(label)
+    return {label for label in found if present[label].reads_topics}
+
+
+def to_keep_tasks(present: Mapping[str, QueryShape], former: Mapping[str, QueryShape]) -> dict[str, int]:
+    """The number of tasks of queries that lose more than they win by another one. Behind a shuffle a topic
+    further up that has grown makes no difference."""
+    return {
+        label: former[label].tasks
+        for label, shape in present.items()
+        if label in former
+        and not shape.reads_topics
+        and former[label].tasks not in {0, shape.tasks}
+        and (
+            shape.kind == former[label].kind == Kind.AGGREGATION.value
+            or any(_problem(name, former[label], shape) for name in former[label].stores)
+        )
+    }
+
+
+def _can_move(shape: QueryShape) -> bool:
+    return bool(shape.stores) and all(store.is_keyed for store in shape.stores.values())
 
 
 def to_run_in_tasks(

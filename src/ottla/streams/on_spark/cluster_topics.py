@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ottla.client.admin.topics import NewTopic, create_topics
+from ottla.client.admin.topics import NewTopic, add_partitions, create_topics
 from ottla.spark.connection import Connection
 from ottla.streams.errors import StreamsError
 from ottla.streams.plan.plan import Plan
@@ -49,14 +49,13 @@ def owned_topics(
 
 
 def create_missing(connection: Connection, topics: Mapping[str, tuple[int, dict[str, str]]]) -> None:
+    """Topics that are there get more partitions if they need them. Those that have more keep them: there are
+    fewer tasks than there were, and they take what belongs to them from wherever it is."""
     present = connection.run(connection.cluster.topics(topics))
     missing = {name: topics[name] for name in sorted(topics) if name not in present}
     for name, topic in present.items():
-        if len(topic.partitions) != topics[name][0]:
-            raise StreamsError(
-                f"the internal topic {name} has {len(topic.partitions)} partitions, not {topics[name][0]}: "
-                "reset the application (streams-application-reset) after a change of its input topics"
-            )
+        if len(topic.partitions) < topics[name][0]:
+            connection.run(add_partitions(connection.cluster, [name], topics[name][0]))
     if not missing:
         return
     wanted = [NewTopic(name, count, settings=settings) for name, (count, settings) in missing.items()]

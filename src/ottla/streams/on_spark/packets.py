@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ottla.records.murmur import key_partitions
+from ottla.streams.errors import StreamsError
 from ottla.streams.on_spark.rows import (
     HEADERS_TYPE,
     OUTPUT,
@@ -79,7 +80,11 @@ class Queue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PackStage:
-    """For ``mapInArrow``: rows from topics as packets for tasks, the partition being the task."""
+    """For ``mapInArrow``: rows from topics as packets for so many tasks, the partition being the task, or
+    the key saying which it is."""
+
+    tasks: int
+    by_key: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packer = Packer(0)
@@ -94,13 +99,28 @@ class PackStage:
                     columns["value"],
                     columns["headers"].cast(HEADERS_TYPE),
                 ]
-                yield packer.pack(records, partitions, columns["topic"], columns["topic"], partitions)
+                topics = columns["topic"]
+                yield packer.pack(records, self._tasks(batch, partitions), topics, topics, partitions)
+
+    def _tasks(self, batch: pa.RecordBatch, partitions: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        if self.by_key:
+            keys = batch.column("key")
+            without_key = keys.is_null().to_numpy(zero_copy_only=False)
+            return np.where(without_key, partitions % self.tasks, key_partitions(keys, self.tasks))
+        if int(partitions.max()) >= self.tasks:
+            topic = batch.column("topic")[int(partitions.argmax())].as_py()
+            raise StreamsError(grown(topic, self.tasks))
+        return partitions
 
 
-def restored_packets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For ``mapInArrow``: changelogs as packets for the tasks whose state they are. Of a key the last record
-    only, because packets come in any order, and none if that deletes it."""
-    packer = Packer(0, RESTORED_PACKET_BYTES)
+def grown(topic: str, tasks: int) -> str:
+    """Said while a query runs. Its keys may be in other partitions now, where another task would not know
+    them."""
+    return f"{topic} has more partitions than there are tasks, which is {tasks}: start the application again"
+
+
+def latest_entries(batches: Iterable[pa.RecordBatch]) -> list[InputRecord]:
+    """What partitions of changelogs hold: of a key the last record, and none if that deletes it."""
     latest: dict[tuple[str, int, bytes | None], InputRecord] = {}
     for batch in batches:
         for record in read_rows(batch):
@@ -109,8 +129,15 @@ def restored_packets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
                 latest.pop(place, None)
             else:
                 latest[place] = record
-    if latest:
-        records = list(latest.values())
+    return list(latest.values())
+
+
+def restored_packets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For ``mapInArrow``: changelogs as packets for the tasks whose state they are. Of a key the last record
+    only, because packets come in any order, and none if that deletes it."""
+    packer = Packer(0, RESTORED_PACKET_BYTES)
+    records = latest_entries(batches)
+    if records:
         topics = pa.array([record.topic for record in records], pa.string())
         partitions = np.array([record.partition for record in records], np.int32)
         columns = [

@@ -25,6 +25,7 @@ from ottla.streams.on_spark.packets import (
     PACKETS,
     RESULT_PACKETS,
     PackStage,
+    grown,
     restored_packets,
     unpack_results,
 )
@@ -97,12 +98,14 @@ class QueryBuilder:
     def _starting_offsets(self, subscription: Subscription) -> str:
         counts = self._settings.partition_counts
         topics = subscription.matching(counts)
-        if not any(topic in topics for topic, _ in self._begin):
+        begun = {topic for topic, _ in self._begin}
+        if not begun & set(topics):
             return subscription.reset
-        other = _SPECIAL_OFFSETS[subscription.reset]
+        # A partition that came later is read from its first record, as it would be while a query runs.
+        other = {topic: "earliest" if topic in begun else subscription.reset for topic in topics}
         return _offsets_text(
             {
-                (topic, number): self._begin.get((topic, number), other)
+                (topic, number): self._begin.get((topic, number), _SPECIAL_OFFSETS[other[topic]])
                 for topic in topics
                 for number in range(counts[topic])
             }
@@ -170,11 +173,16 @@ class QueryBuilder:
         own = query.own_sources()
         if own:
             records = self._read(own)
-            frames.append(
-                records.selectExpr("unix_millis(timestamp) AS timestamp_ms", "key", "value", "partition")
-                if by_key_only
-                else records.mapInArrow(PackStage(), PACKETS)
-            )
+            if by_key_only:
+                text = grown("the topic", tasks)
+                partition = f"if(partition < {tasks}, partition, raise_error('StreamsError: {text}'))"
+                frames.append(
+                    records.selectExpr(
+                        "unix_millis(timestamp) AS timestamp_ms", "key", "value", f"{partition} AS partition"
+                    )
+                )
+            else:
+                frames.append(records.mapInArrow(PackStage(tasks, query.by_key), PACKETS))
         return _union(frames)
 
     def _tasks(self, query: Query) -> DataFrame:
@@ -199,7 +207,7 @@ class QueryBuilder:
             rows = rows.withColumn("value", functions.expr(decode(aggregation.source.value, "value")))
             result = as_column(aggregation.column.expression)
         # Where a task for the key would be: behind a shuffle its hash says so, else the key's records do.
-        where = "CAST(NULL AS INT)" if query.shuffled_topics else "max(partition)"
+        where = "CAST(NULL AS INT)" if query.shuffled_topics or query.by_key else "max(partition)"
         totals = rows.groupBy("key").agg(
             functions.max("timestamp_ms").alias("timestamp_ms"),
             result.alias("result"),

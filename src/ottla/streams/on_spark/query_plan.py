@@ -62,6 +62,9 @@ class Query:
     aggregation: Aggregation | None = None
     # Whether processors have timers by the clock.
     has_clock_timers: bool = False
+    # Whether the key of a record says which task has it, instead of the partition that it was read from: in
+    # a topic that has grown, records of one key lie in two partitions.
+    by_key: bool = False
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -77,9 +80,9 @@ class Query:
         return [source for source in self.plan.sources() if not set(source.topics) & self.shuffled_topics]
 
 
-def compile_plan(plan: Plan, in_tasks: Collection[str] = ()) -> list[Query]:
+def compile_plan(plan: Plan, in_tasks: Collection[str] = (), by_key: Collection[str] = ()) -> list[Query]:
     """The queries of a decorated plan, in the order of its sub-topologies. Those with the given labels run in
-    tasks, even where Spark could aggregate."""
+    tasks, even where Spark could aggregate, or bring records to tasks by their keys."""
     parts = [plan.only(names) for names in subtopologies(plan) if not names <= plan.global_nodes]
     shuffled = _shuffled_topics(plan, parts)
     queries: list[Query] = []
@@ -99,7 +102,7 @@ def compile_plan(plan: Plan, in_tasks: Collection[str] = ()) -> list[Query]:
         aggregation = None if label in in_tasks else _native_aggregation(part)
         kind = Kind.TASKS if aggregation is None else Kind.AGGREGATION
         timers = schedules_clock_timers(part)
-        queries.append(Query(label, kind, part, upstream, inputs, aggregation, timers))
+        queries.append(Query(label, kind, part, upstream, inputs, aggregation, timers, label in by_key))
     return queries
 
 

@@ -9,9 +9,13 @@ from ottla.streams.errors import TopologyError
 from ottla.streams.plan.plan import Plan, SourceNode, subtopologies
 
 
-def partition_counts(plan: Plan, existing: Mapping[str, int]) -> dict[str, int]:
-    """Partitions of every topic the plan reads or owns, given those of topics that exist."""
+def partition_counts(
+    plan: Plan, existing: Mapping[str, int], kept: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """Partitions of every topic the plan reads or owns, given those of topics that exist, and of internal
+    ones that are to stay as they are."""
     counts = {topic: count for topic, count in existing.items() if topic not in plan.internal_topics}
+    counts |= kept or {}
     for name, owned in plan.internal_topics.items():
         if owned.partitions is not None:
             counts[name] = owned.partitions

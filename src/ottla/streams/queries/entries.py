@@ -10,6 +10,7 @@ from typing import NamedTuple
 class Stored(NamedTuple):
     value: bytes
     timestamp_ms: int
+    partition: int = 0
 
 
 class SortedEntries:
@@ -17,21 +18,41 @@ class SortedEntries:
 
     def __init__(self) -> None:
         self._by_key: dict[bytes, Stored] = {}
+        # Entries that are hidden by one of the same key in another partition: when the number of tasks has
+        # changed, a key moves, and is written and deleted in no particular order.
+        self._hidden: dict[bytes, dict[int, Stored]] = {}
         self._keys: list[bytes] = []
         self._is_sorted = True
 
     def __len__(self) -> int:
         return len(self._by_key)
 
-    def apply(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
-        """`None` deletes the key, as a tombstone does."""
+    def apply(self, key: bytes, value: bytes | None, timestamp_ms: int, partition: int = 0) -> None:
+        """`None` deletes the key, as a tombstone does, where it was put in the same partition."""
+        present = self._by_key.get(key)
         if value is None:
-            self._by_key.pop(key, None)
-            return  # its place among the sorted keys is skipped from now on
-        if key not in self._by_key:
+            self._delete(key, present, partition)
+            return
+        if present is None:
             self._keys.append(key)
             self._is_sorted = False
-        self._by_key[key] = Stored(value, timestamp_ms)
+        elif present.partition != partition:
+            hidden = self._hidden.setdefault(key, {})
+            hidden[present.partition] = present
+            hidden.pop(partition, None)
+        self._by_key[key] = Stored(value, timestamp_ms, partition)
+
+    def _delete(self, key: bytes, present: Stored | None, partition: int) -> None:
+        hidden = self._hidden.get(key, {})
+        if present is not None and present.partition == partition:
+            if hidden:
+                self._by_key[key] = hidden.popitem()[1]
+            else:
+                del self._by_key[key]  # its place among the sorted keys is skipped from now on
+        else:
+            hidden.pop(partition, None)
+        if not hidden:
+            self._hidden.pop(key, None)
 
     def get(self, key: bytes) -> Stored | None:
         return self._by_key.get(key)

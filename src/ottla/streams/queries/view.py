@@ -172,7 +172,9 @@ class TableView:
                 error = message.error()
                 if error is None:
                     _, timestamp_ms = message.timestamp()
-                    self._entries.apply(message.key() or b"", message.value(), timestamp_ms)
+                    self._entries.apply(
+                        message.key() or b"", message.value(), timestamp_ms, message.partition()
+                    )
                 elif error.code() == KafkaError._PARTITION_EOF:
                     self._unread.discard(message.partition())
                     if not self._unread:
