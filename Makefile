@@ -91,7 +91,7 @@ docs: $(INSTALLED) ## Regenerate docs/reference
 	$(BIN)/python -m ottla.connect.reference > docs/reference/connect.md
 
 screenshots: $(INSTALLED) ## Take the screenshots of the console's guide; needs Chromium
-	$(BIN)/python tests/integration/console/screenshots.py docs/guides/console
+	PYTHONPATH=tests/integration $(BIN)/python tests/integration/console/screenshots.py docs/guides/console
 
 site: | $(BIN)/python ## Build the documentation as pages with a search, dist/site/index.html
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'

@@ -82,6 +82,10 @@ class Console:
                 cluster, texts = self._cluster(request)
                 if endpoint.changes:
                     return _answered(await self._change(endpoint, cluster, request, texts))
+                if endpoint.has_body:
+                    self.tokens.check(request)
+                    asked = read_asked(endpoint.asked, texts, await _body(request))
+                    return _answered(await endpoint(cluster, asked))
                 asked = read_asked(endpoint.asked, {**texts, **request.query_params}, {})
                 return _answered(await endpoint(cluster, asked))
             except Exception as error:
@@ -93,13 +97,14 @@ class Console:
         self, endpoint: Endpoint[Any], cluster: Cluster, request: Request, texts: dict[str, str]
     ) -> Any:
         shown: dict[str, Any] = dict(texts)
-        outcome = "failed"
+        outcome, is_preview = "failed", False
         try:
             self.tokens.check(request)
             if cluster.read_only:
                 raise Refused("this console only looks at the cluster; it was started with --read-only", 403)
             asked = read_asked(endpoint.asked, texts, await _body(request))
             shown = written_down(asked)
+            is_preview = getattr(asked, "preview", False)
             try:
                 answer = await endpoint(cluster, asked)
             finally:
@@ -111,7 +116,7 @@ class Console:
             outcome = f"refused: {problem.code or problem.text}"
             raise
         finally:
-            if not (outcome == "done" and shown.get("preview") is not False and "preview" in shown):
+            if not (outcome == "done" and is_preview):
                 what = endpoint.answer.__name__
                 self._note(request, self._who(request), cluster.name, what, shown, outcome)
 

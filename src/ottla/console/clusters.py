@@ -23,6 +23,7 @@ from ottla.client.admin.topics import Partition, TopicState, list_offsets, list_
 from ottla.client.cluster import LATEST, ClusterClient
 from ottla.client.errors import ClusterUnreachable
 from ottla.client.metadata import ClusterInfo
+from ottla.console.connect_rest import ConnectRest
 from ottla.console.history import History, Sample
 from ottla.console.problems import EXPECTED
 from ottla.runtime.net import AsyncioNetwork
@@ -51,6 +52,8 @@ class ClusterSettings:
     read_only: bool = False
     login: bool = False
     """Whether whoever looks has to give a user and a password of the cluster's own."""
+    connect: str = ""
+    """Where the REST API of its Connect cluster is, if it has one."""
     sample_s: float = SAMPLE_S
     """How often it is measured, for charts."""
 
@@ -167,6 +170,7 @@ class Cluster:
         self.name = settings.name
         self.read_only = settings.read_only
         self.client = self.new_client()
+        self.connect = ConnectRest(settings.connect) if settings.connect else None
         self._survey = Survey(self.new_client())
         self.topics: Remembered[Topics] = Remembered(lambda: self._survey.ask(_topics))
         self.groups: Remembered[Groups] = Remembered(lambda: self._survey.ask(_groups))

@@ -21,10 +21,16 @@ class Endpoint(Generic[T]):
     asked: type[T]
     answer: Callable[[Cluster, T], Awaitable[Any]]
     """Something that JSON can hold, or a whole response."""
+    only_looks: bool = False
+    """Asked with a body, like a change, and none."""
+
+    @property
+    def has_body(self) -> bool:
+        return self.method != "GET"
 
     @property
     def changes(self) -> bool:
-        return self.method != "GET"
+        return self.has_body and not self.only_looks
 
     async def __call__(self, cluster: Cluster, asked: T) -> Any:
         return await self.answer(cluster, asked)
@@ -33,10 +39,12 @@ class Endpoint(Generic[T]):
 Answer = Callable[[Cluster, T], Awaitable[Any]]
 
 
-def endpoint(method: str, path: str, summary: str) -> Callable[[Answer[T]], Endpoint[T]]:
+def endpoint(
+    method: str, path: str, summary: str, *, only_looks: bool = False
+) -> Callable[[Answer[T]], Endpoint[T]]:
     """Of a function that takes a cluster and what is asked."""
 
     def declare(answer: Answer[T]) -> Endpoint[T]:
-        return Endpoint(method, path, summary, get_type_hints(answer)["asked"], answer)
+        return Endpoint(method, path, summary, get_type_hints(answer)["asked"], answer, only_looks)
 
     return declare

@@ -49,7 +49,7 @@ def _operation(family: str, endpoint: Endpoint[Any]) -> dict[str, Any]:
     required: list[str] = []
     for field in fields:
         schema = schema_of(field.kind)
-        if field.name in in_path or not endpoint.changes:
+        if field.name in in_path or not endpoint.has_body:
             place = "path" if field.name in in_path else "query"
             if field.default not in (None, "", [], {}):
                 schema["default"] = field.default
@@ -87,7 +87,7 @@ def _operation(family: str, endpoint: Endpoint[Any]) -> dict[str, Any]:
             },
         },
     }
-    if endpoint.changes:
+    if endpoint.has_body:
         operation["security"] = [{"token": []}]
         schema = {"type": "object", "properties": body, "required": required}
         operation["requestBody"] = {"content": {"application/json": {"schema": schema}}}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+import tempfile
+import time
 from pathlib import Path
 
-from chromium import browser
+from chromium import Browser, browser
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from console_site import commit
+from connect.worker_process import our_worker, settings_of
+from console_site import Site, commit
 
 from ottla.console.clusters import ClusterSettings
 from ottla.console.server import console_served
@@ -21,12 +25,19 @@ PAGES = {
     "topic": "/topics/orders",
     "records": "/topics/orders/records?limit=20",
     "group": "/groups/billing",
+    "balance": "/balance",
+    "connectors": "/connectors",
+    "connector": "/connectors/orders-to-file",
+    "new-connector": "/connector-plugins/org.apache.kafka.connect.file.FileStreamSinkConnector",
+    "acls": "/acls",
 }
+SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
+CHARTS_S = 25
 
 
 def main(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    with BrokerCluster() as cluster:
+    with BrokerCluster() as cluster, tempfile.TemporaryDirectory() as files:
         bootstrap = cluster.bootstrap_servers
         admin = AdminClient({"bootstrap.servers": bootstrap})
         topics = [
@@ -34,25 +45,56 @@ def main(directory: Path) -> None:
         ]
         for made in admin.create_topics(topics).values():
             made.result(60)
-        producer = Producer({"bootstrap.servers": bootstrap})
-        for number in range(2000):
+        commit(bootstrap, "billing", "orders", 6)
+        with our_worker(settings_of(bootstrap)) as worker:
+            connect = f"http://{worker.address}"
+            settings = ClusterSettings("local", bootstrap, connect=connect, sample_s=1.0)
+            with console_served([settings]) as address, browser() as window:
+                site = Site(address).log_in()
+                for name, file in (
+                    ("orders-to-file", f"{files}/orders.txt"),
+                    ("archive", "/nowhere/archive.txt"),
+                ):
+                    config = {"connector.class": SINK, "topics": "orders", "file": file}
+                    site.change("PUT", "connectors", name, set=config)
+                _write(bootstrap, CHARTS_S)
+                for theme in ("light", "dark"):
+                    window.prefer(theme)
+                    for name, path in PAGES.items():
+                        window.open(f"{address}/c/local{path}")
+                        _prepare(window, name)
+                        window.screenshot(directory / f"{name}-{theme}.png")
+
+
+def _write(bootstrap: str, seconds: float) -> None:
+    """As people shop: now more, now less, so that charts have something to show."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    began, number = time.monotonic(), 0
+    while (elapsed := time.monotonic() - began) < seconds:
+        for _ in range(int(60 + 40 * math.sin(elapsed / 2))):
+            number += 1
             order = {"order": number, "total": number * 3 % 500, "currency": "EUR", "items": number % 5 + 1}
             producer.produce(
                 "orders", json.dumps(order), f"customer-{number % 97}", headers={"source": "shop"}
             )
             producer.produce("payments", json.dumps({"order": number, "paid": number % 3 == 0}))
-        assert producer.flush(60) == 0
-        commit(bootstrap, "billing", "orders", 6)
-        with console_served([ClusterSettings("local", bootstrap)]) as address, browser() as window:
-            for theme in ("light", "dark"):
-                window.prefer(theme)
-                for name, path in PAGES.items():
-                    window.open(f"{address}/c/local{path}")
-                    if name == "records":
-                        window.wait_for("document.querySelectorAll('.record').length === 20")
-                        window.click(".record summary")
-                        window.wait_for("document.querySelector('.record[open] pre')")
-                    window.screenshot(directory / f"{name}-{theme}.png")
+        producer.flush(60)
+        time.sleep(0.1)
+
+
+def _prepare(window: Browser, name: str) -> None:
+    if name == "records":
+        window.wait_for("document.querySelectorAll('.record').length === 20")
+        window.click(".record summary")
+        window.wait_for("document.querySelector('.record[open] pre')")
+    if name in {"overview", "topic", "group"}:
+        window.wait_for("document.querySelector('.chart path.line')")
+    if name == "balance":
+        window.fill("form.panel [name=topics]", "payments")
+        window.fill("form.panel [name=how]", "spread")
+        window.click("form.panel [type=submit]")
+        window.wait_for("document.querySelector('#plan').children.length")
+        window.run("window.scrollTo(0, 0)")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Plans of where replicas shall be: read, written, proposed; and what is throttled meanwhile.
+"""Plans of where replicas shall be: read and written; and what is throttled meanwhile.
 
 No broker is asked here.
 """
@@ -117,31 +117,6 @@ def plan_text(replicas: Mapping[Partition, Sequence[int]], directories: Mapping[
     return json.dumps(plan_json(replicas, directories), separators=(",", ":"))
 
 
-def propose(
-    current: Mapping[Partition, Sequence[int]], racks: Mapping[int, str | None], start: int
-) -> dict[Partition, tuple[int, ...]]:
-    """New replicas on the brokers of `racks`, as many as now, leaders and followers spread evenly.
-
-    Each partition begins a broker further than the one before. Replicas of a partition are in different racks
-    as far as there are racks. `start` is the broker, in that order, to begin with.
-    """
-    ordered = _alternating(racks)
-    proposed: dict[Partition, tuple[int, ...]] = {}
-    for turn, (partition, replicas) in enumerate(sorted(current.items()), start):
-        if len(replicas) > len(ordered):
-            raise ToolError(
-                f"{partition} has {len(replicas)} replicas, and --broker-list only {len(ordered)} brokers "
-                "that are up"
-            )
-        # With each round the followers shift, or the same brokers would always follow one leader.
-        leader, shift = turn % len(ordered), turn // len(ordered)
-        others = [ordered[(leader + 1 + step) % len(ordered)] for step in range(len(ordered) - 1)]
-        if others:
-            others = others[shift % len(others) :] + others[: shift % len(others)]
-        proposed[partition] = _spread([ordered[leader], *others], racks, len(replicas))
-    return proposed
-
-
 def moves(
     underway: Mapping[Partition, Reassignment],
     current: Mapping[Partition, Sequence[int]],
@@ -170,31 +145,6 @@ def throttled_replicas(moving: Mapping[Partition, Move]) -> dict[str, dict[str, 
         topic: {key: ",".join(sorted(replicas)) for key, replicas in keys.items()}
         for topic, keys in sorted(settings.items())
     }
-
-
-def _alternating(racks: Mapping[int, str | None]) -> list[int]:
-    """Brokers with neighbours from other racks."""
-    by_rack: dict[str, list[int]] = defaultdict(list)
-    for broker in sorted(racks):
-        by_rack[racks[broker] or ""].append(broker)
-    ordered: list[int] = []
-    while any(by_rack.values()):
-        ordered += [brokers.pop(0) for _, brokers in sorted(by_rack.items()) if brokers]
-    return ordered
-
-
-def _spread(candidates: Sequence[int], racks: Mapping[int, str | None], count: int) -> tuple[int, ...]:
-    chosen: list[int] = []
-    for new_racks_only in (True, False):
-        for broker in candidates:
-            taken = {racks[each] for each in chosen}
-            if (
-                len(chosen) < count
-                and broker not in chosen
-                and not (new_racks_only and racks[broker] in taken)
-            ):
-                chosen.append(broker)
-    return tuple(chosen)
 
 
 def _items(path: str, name: str) -> list[dict[str, Any]]:

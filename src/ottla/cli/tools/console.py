@@ -19,7 +19,7 @@ from ottla.config.listeners import ANY_HOST
 if TYPE_CHECKING:
     from ottla.console.clusters import ClusterSettings
 
-_CLUSTER_KEYS = {"bootstrap-server", "command-config", "read-only", "login"}
+_CLUSTER_KEYS = {"bootstrap-server", "command-config", "read-only", "login", "connect"}
 
 
 def run(given: argparse.Namespace) -> int:
@@ -64,7 +64,12 @@ def _clusters(given: argparse.Namespace) -> list[ClusterSettings]:
     if given.clusters is None:
         return [
             _cluster(
-                "cluster", given.bootstrap_server, given.command_config, given.read_only, login=given.login
+                "cluster",
+                given.bootstrap_server,
+                given.command_config,
+                given.read_only,
+                login=given.login,
+                connect=given.connect,
             )
         ]
     import tomllib
@@ -94,20 +99,24 @@ def _clusters(given: argparse.Namespace) -> list[ClusterSettings]:
                 raise ToolError(f"{given.clusters}: [{name}] {flag} must be true or false")
         read_only = given.read_only or table.get("read-only", False)
         login = given.login or table.get("login", False)
-        found.append(_cluster(name, table["bootstrap-server"], config, read_only, login=login))
+        connect = table.get("connect", "")
+        found.append(
+            _cluster(name, table["bootstrap-server"], config, read_only, login=login, connect=connect)
+        )
     return found
 
 
 def _cluster(
-    name: str, bootstrap: str, config: str | None, read_only: bool, *, login: bool
+    name: str, bootstrap: str, config: str | None, read_only: bool, *, login: bool, connect: str
 ) -> ClusterSettings:
     from ottla.cli.cluster.admin import check_addresses
     from ottla.console.clusters import ClusterSettings, new_client
+    from ottla.console.connect_rest import check_address
     from ottla.console.sessions import MECHANISMS, as_user
 
     check_addresses(bootstrap)
     properties = read_properties(config) if config else {}
-    settings = ClusterSettings(name, bootstrap, properties, read_only, login)
+    settings = ClusterSettings(name, bootstrap, properties, read_only, login, connect)
     if login and not properties.get("security.protocol", "").upper().startswith("SASL"):
         raise ToolError(
             f"{name}: people log in by SASL, so the file of --command-config has to say "
@@ -115,6 +124,8 @@ def _cluster(
         )
     tried = replace(settings, properties=as_user(properties, "-", "-", MECHANISMS[0])) if login else settings
     try:
+        if connect:
+            check_address(connect)
         # What is wrong with a file is said now, not on the first page.
         new_client(tried).close()
     except ValueError as error:
@@ -147,7 +158,13 @@ TOOL = Tool(
     options=(
         Option("bootstrap-server", "the broker(s) to connect to", "HOST:PORT", default="localhost:9092"),
         COMMAND_CONFIG,
-        Option("clusters", "a TOML file that names several clusters, instead of the two above", "FILE"),
+        Option(
+            "connect",
+            "the REST address of a Connect worker, such as http://localhost:8083",
+            "URL",
+            default="",
+        ),
+        Option("clusters", "a TOML file that names several clusters, instead of the three above", "FILE"),
         Option("host", "the address to listen on", "ADDRESS", default="127.0.0.1"),
         Option("port", "the port to listen on; 0 takes a free one", "PORT", parse=int, default=8080),
         Option("read-only", "change nothing, only look"),

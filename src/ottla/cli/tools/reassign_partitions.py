@@ -103,7 +103,8 @@ def _action(given: argparse.Namespace) -> str:
 def _generate(given: argparse.Namespace, admin: Admin, lines: list[str]) -> Any:
     import secrets
 
-    from ottla.cli.cluster.reassignment import plan_json, plan_text, propose, read_brokers, read_topics
+    from ottla.cli.cluster.reassignment import plan_json, plan_text, read_brokers, read_topics
+    from ottla.client.admin.placement import TooFewBrokers, propose
 
     wanted = read_brokers(given.broker_list)
     current = _replicas_of_topics(admin, read_topics(given.topics_to_move_json_file))
@@ -119,7 +120,10 @@ def _generate(given: argparse.Namespace, admin: Admin, lines: list[str]) -> Any:
         )
     if not racks:
         raise ToolError(f"--broker-list {given.broker_list}: none of these brokers is up")
-    proposed = propose(current, racks, secrets.randbelow(len(racks)))
+    try:
+        proposed = propose(current, racks, secrets.randbelow(len(racks)))
+    except TooFewBrokers as error:
+        raise ToolError(f"--broker-list {given.broker_list}: {error}") from None
     lines += ["Current partition replica assignment", plan_text(current, directories), ""]
     lines += ["Proposed partition reassignment configuration", plan_text(proposed, {})]
     return {"current": plan_json(current, directories), "proposed": plan_json(proposed, {})}

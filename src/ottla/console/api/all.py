@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.console.api import access, groups, history, overview, records, topics, transactions
+from ottla.console.api import (
+    access,
+    connectors,
+    groups,
+    history,
+    overview,
+    placement,
+    records,
+    topics,
+    transactions,
+)
 from ottla.console.endpoints import Endpoint
 
 FAMILIES: dict[str, tuple[Endpoint[Any], ...]] = {
-    "Cluster": (*overview.ENDPOINTS, history.cluster_history),
+    "Cluster": (*overview.ENDPOINTS, history.cluster_history, *placement.ENDPOINTS),
     "Topics": (*topics.ENDPOINTS, history.topic_history),
     "Records": records.ENDPOINTS,
     "Groups": (*groups.ENDPOINTS, history.group_history),
     "Transactions": transactions.ENDPOINTS,
+    "Connectors": connectors.ENDPOINTS,
     "Access": access.ENDPOINTS,
 }

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.console.pages import access, groups, overview, records, topics, transactions
+from ottla.console.pages import access, connectors, groups, overview, placement, records, topics, transactions
 from ottla.console.pages.page import Page
 
 PAGES: tuple[Page[Any], ...] = (
     *overview.PAGES,
+    *placement.PAGES,
     *topics.PAGES,
     *records.PAGES,
     *groups.PAGES,
     *transactions.PAGES,
+    *connectors.PAGES,
     *access.PAGES,
 )

@@ -42,6 +42,8 @@ SECTIONS = {
     "topics": ("Topics", "t"),
     "groups": ("Groups", "g"),
     "transactions": ("Transactions", "x"),
+    "balance": ("Balance", "b"),
+    "connectors": ("Connectors", "c"),
     "acls": ("Access rules", "a"),
     "users": ("Users", "u"),
     "quotas": ("Quotas", "q"),
@@ -95,7 +97,7 @@ def page_html(view: View, around: Surroundings) -> str:
                 main(view.body, id="content", tabindex="-1"),
                 class_="columns",
             ),
-            _help(),
+            _help(cluster),
             div(id="notices", role="status", aria_live="polite"),
         ),
         lang="en",
@@ -167,15 +169,21 @@ def _navigation(cluster: Cluster, current: str) -> Html:
                 aria_current="page" if section == current else None,
             )
         )
-        for section, (name, key) in SECTIONS.items()
+        for section, (name, key) in _sections_of(cluster).items()
     ]
     return nav(
         ul(entries), footer(f"Ottla {__version__}", class_="quiet"), class_="sections", aria_label="Sections"
     )
 
 
-def _help() -> Html:
-    keys = {**_KEYS, **{f"g {key}": name for name, key in SECTIONS.values()}}
+def _sections_of(cluster: Cluster | None) -> dict[str, tuple[str, str]]:
+    """Those that there is something to see in."""
+    missing = set() if cluster is not None and cluster.connect is not None else {"connectors"}
+    return {section: named for section, named in SECTIONS.items() if section not in missing}
+
+
+def _help(cluster: Cluster | None) -> Html:
+    keys = {**_KEYS, **{f"g {key}": name for name, key in _sections_of(cluster).values()}}
     rows = [together(dt(each), dd(what)) for each, what in keys.items()]
     return dialog(h2("Keys"), dl(rows, class_="keys"), _closing(), id="keys", aria_label="Keys")
 

@@ -36,6 +36,18 @@ from ottla.console.html import (
     tr,
 )
 
+_GOOD = {"Stable", "CompleteCommit", "CompleteAbort", "RUNNING"}
+_BUSY = {
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "Ongoing",
+    "PAUSED",
+    "RESTARTING",
+    "UNASSIGNED",
+}
+_BAD = {"Dead", "FAILED"}
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -82,9 +94,7 @@ def duration(ms: int | None) -> str:
 
 def state_tag(state: str) -> Html:
     """A word with a colour that says whether anything is to be done."""
-    good = {"Stable", "CompleteCommit", "CompleteAbort"}
-    busy = {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Ongoing"}
-    kind = "good" if state in good else "busy" if state in busy else "bad" if state == "Dead" else ""
+    kind = "good" if state in _GOOD else "busy" if state in _BUSY else "bad" if state in _BAD else ""
     return span(state, class_=f"tag state {kind}".strip())
 
 

@@ -1,6 +1,6 @@
 // Forms with data-action send their fields to the API as JSON, with the token of the page.
 
-import { $, meta, notice } from "./dom.js";
+import { $, h, meta, notice } from "./dom.js";
 
 export async function call(method, address, body) {
   const answer = await fetch(address, {
@@ -24,6 +24,8 @@ function value(field) {
       if (Number.isNaN(read)) throw new Error(`${field.name}: ${text} is not a number`);
       return read;
     }
+    case "names":
+      return text.split(",").map((part) => part.trim()).filter(Boolean);
     case "list":
       return text.split(",").map((part) => part.trim()).filter(Boolean).map((part) => (/^\d+$/.test(part) ? Number(part) : part));
     case "map":
@@ -40,7 +42,7 @@ function value(field) {
 // The body, and the address with fields that belong into it.
 function collect(form, submitter) {
   const body = {};
-  let address = form.dataset.action;
+  let address = submitter?.dataset.action ?? form.dataset.action;
   const isTakingBack = submitter?.name === "delete";
   if (isTakingBack) body.delete = [submitter.value];
   for (const field of form.elements) {
@@ -48,8 +50,12 @@ function collect(form, submitter) {
     const isEmpty = field.type !== "checkbox" && field.value === "" && !("keeps" in field.dataset);
     if (address.includes(`{${field.name}}`)) {
       address = address.replace(`{${field.name}}`, encodeURIComponent(field.value));
+    } else if ("place" in field.dataset) {
+      // It belongs into the address of another button.
     } else if (field.name.startsWith("set.")) {
-      if (!isTakingBack) body.set = { ...body.set, [field.name.slice(4)]: value(field) };
+      if (!isTakingBack && !(isEmpty && "optional" in field.dataset)) body.set = { ...body.set, [field.name.slice(4)]: value(field) };
+    } else if (field.dataset.kind === "each") {
+      body[field.name] = [...(body[field.name] ?? []), ...(field.checked ? [Number(field.value)] : [])];
     } else if (!isEmpty) {
       body[field.name] = value(field);
     }
@@ -57,7 +63,26 @@ function collect(form, submitter) {
   return [address, body];
 }
 
+// What a check found, beside the fields it is about, and the first of them in sight.
+function checked(form, errors) {
+  form.querySelectorAll(".wrong").forEach((each) => each.remove());
+  const others = [];
+  for (const [name, texts] of Object.entries(errors)) {
+    const field = form.elements[`set.${name}`];
+    const place = field?.closest?.("label");
+    if (!place) others.push(...texts);
+    else {
+      place.append(h("small", { class: "wrong bad" }, texts.join(" ")));
+      const hidden = place.closest("details:not([open])");
+      if (hidden) hidden.open = true;
+    }
+  }
+  $(".wrong", form)?.scrollIntoView({ block: "center" });
+  return others;
+}
+
 function told(data) {
+  if (data.errors) return data.count ? `${data.count} ${data.count === 1 ? "thing is" : "things are"} wrong.` : "Nothing is wrong with these settings.";
   if (Array.isArray(data.partitions)) {
     const rows = data.partitions.map((each) => `${each.topic}-${each.partition}: ${each.from ?? "none"} → ${each.to}`);
     return [data.preview ? "This would change:" : "Done:", ...rows].join("\n");
@@ -76,14 +101,22 @@ async function submit(event) {
   buttons.forEach((each) => (each.disabled = true));
   try {
     const [address, body] = collect(form, event.submitter);
-    const data = await call(form.dataset.method, address, body);
+    const data = await call(event.submitter?.dataset.method ?? form.dataset.method, address, body);
+    const then = event.submitter?.dataset.then ?? form.dataset.then;
     answer.className = "answer good";
     answer.textContent = told(data);
-    if (form.dataset.then === "go" && data.go) {
+    if (then === "check") {
+      const others = checked(form, data.errors);
+      if (data.count) answer.className = "answer bad";
+      if (others.length) answer.textContent += `\n${others.join("\n")}`;
+    } else if (then === "plan") {
+      answer.textContent = "";
+      document.dispatchEvent(new CustomEvent("ottla:planned", { detail: { form, data } }));
+    } else if (then === "go" && data.go) {
       location.assign(["/c", meta("cluster"), ...data.go].map((part, at) => (at ? encodeURIComponent(part) : part)).join("/"));
-    } else if (form.dataset.then === "to" && data.to) {
+    } else if (then === "to" && data.to) {
       location.assign(data.to);
-    } else if (form.dataset.then === "reload") {
+    } else if (then === "reload") {
       location.reload();
     } else {
       document.dispatchEvent(new CustomEvent("ottla:changed", { detail: data }));

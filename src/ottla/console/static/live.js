@@ -1,4 +1,5 @@
-// Search that answers while one types: the same page is asked for, and its results are put in place.
+// Search that answers while one types, and results that change by themselves: the same page is asked for, and
+// its results are put in place.
 
 import { $ } from "./dom.js";
 
@@ -7,18 +8,34 @@ const policy = globalThis.trustedTypes?.createPolicy("ottla", { createHTML: (tex
 const PAUSE_MS = 150;
 let latest = 0;
 
-async function renew(form) {
+async function put(address) {
   const mine = ++latest;
+  const answer = await fetch(address).catch(() => null);
+  const text = await answer?.text();
+  if (!text || mine !== latest) return false;
+  const found = new DOMParser().parseFromString(policy.createHTML(text), "text/html").getElementById("results");
+  if (found) $("#results").replaceWith(document.adoptNode(found));
+  return found !== null;
+}
+
+async function renew(form) {
   const fields = new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ""));
   const address = `${location.pathname}?${fields}`;
-  const answer = await fetch(address);
-  const text = await answer.text();
-  if (mine !== latest) return;
-  const found = new DOMParser().parseFromString(policy.createHTML(text), "text/html").getElementById("results");
-  if (found) {
-    $("#results").replaceWith(document.adoptNode(found));
-    history.replaceState(null, "", address);
-  }
+  if (await put(address)) history.replaceState(null, "", address);
+}
+
+// Not under the hands of somebody who reads or writes in it.
+function isInUse(results) {
+  return document.visibilityState !== "visible" || results.contains(document.activeElement) || $("details[open], .chosen", results) || $("dialog[open]");
+}
+
+function refresh() {
+  const results = $("#results[data-refreshes]");
+  if (!results) return;
+  setTimeout(async () => {
+    if (!isInUse($("#results"))) await put(location.href);
+    refresh();
+  }, Number(results.dataset.refreshes));
 }
 
 function filter(input) {
@@ -29,6 +46,7 @@ function filter(input) {
 }
 
 export function start() {
+  refresh();
   let waiting;
   document.addEventListener("input", (event) => {
     if (event.target.matches("[data-filters]")) filter(event.target);

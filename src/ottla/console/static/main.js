@@ -2,10 +2,11 @@ import * as charts from "./charts.js";
 import * as forms from "./forms.js";
 import * as keys from "./keys.js";
 import * as live from "./live.js";
+import * as plan from "./plan.js";
 import * as records from "./records.js";
 import * as theme from "./theme.js";
 
-for (const part of [theme, forms, live, keys, records, charts]) part.start();
+for (const part of [theme, forms, live, keys, records, charts, plan]) part.start();
 
 document.documentElement.dataset.ready = "";
 
