@@ -23,9 +23,9 @@ from ottla.client.admin.topics import Partition, TopicState, list_offsets, list_
 from ottla.client.cluster import LATEST, ClusterClient
 from ottla.client.errors import ClusterUnreachable
 from ottla.client.metadata import ClusterInfo
-from ottla.console.connect_rest import ConnectRest
 from ottla.console.history import History, Sample
 from ottla.console.problems import EXPECTED
+from ottla.console.rest import Rest
 from ottla.runtime.net import AsyncioNetwork
 from ottla.wire.errors import KafkaError
 
@@ -37,7 +37,7 @@ _RENEWALS_SHARE = 0.1
 """How much of the time is spent on renewing something that is looked at all the time."""
 _QUICK_S = FRESH_S * _RENEWALS_SHARE
 SAMPLE_S = 10.0
-_SAMPLING_SHARE = 0.05
+_SAMPLING_SHARE = 0.1
 """How much of the time a cluster is measured; one that takes long to tell is asked less often."""
 _DEFAULTS = {"client.id": "ottla-console", "default.api.timeout.ms": "15000"}
 
@@ -170,7 +170,7 @@ class Cluster:
         self.name = settings.name
         self.read_only = settings.read_only
         self.client = self.new_client()
-        self.connect = ConnectRest(settings.connect) if settings.connect else None
+        self.connect = Rest("Connect", settings.connect) if settings.connect else None
         self._survey = Survey(self.new_client())
         self.topics: Remembered[Topics] = Remembered(lambda: self._survey.ask(_topics))
         self.groups: Remembered[Groups] = Remembered(lambda: self._survey.ask(_groups))

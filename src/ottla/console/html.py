@@ -28,7 +28,8 @@ def element(tag: str) -> Element:
     def build(*children: Child, **attributes: Attribute) -> Html:
         written = "".join(map(_attribute, attributes.items()))
         if tag in _VOID:
-            return Html(f"<{tag}{written}>")
+            # With a slash: shapes of a picture would contain what follows them without.
+            return Html(f"<{tag}{written}/>")
         return Html(f"<{tag}{written}>{''.join(map(_text, children))}</{tag}>")
 
     return build

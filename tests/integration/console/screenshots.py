@@ -32,7 +32,8 @@ PAGES = {
     "acls": "/acls",
 }
 SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
-CHARTS_S = 25
+TEXT = {f"{part}.converter": "org.apache.kafka.connect.storage.StringConverter" for part in ("key", "value")}
+POINTS = 15
 
 
 def main(directory: Path) -> None:
@@ -55,9 +56,9 @@ def main(directory: Path) -> None:
                     ("orders-to-file", f"{files}/orders.txt"),
                     ("archive", "/nowhere/archive.txt"),
                 ):
-                    config = {"connector.class": SINK, "topics": "orders", "file": file}
+                    config = {"connector.class": SINK, "topics": "orders", "file": file, **TEXT}
                     site.change("PUT", "connectors", name, set=config)
-                _write(bootstrap, CHARTS_S)
+                _write(bootstrap, site)
                 for theme in ("light", "dark"):
                     window.prefer(theme)
                     for name, path in PAGES.items():
@@ -66,11 +67,12 @@ def main(directory: Path) -> None:
                         window.screenshot(directory / f"{name}-{theme}.png")
 
 
-def _write(bootstrap: str, seconds: float) -> None:
+def _write(bootstrap: str, site: Site) -> None:
     """As people shop: now more, now less, so that charts have something to show."""
     producer = Producer({"bootstrap.servers": bootstrap})
     began, number = time.monotonic(), 0
-    while (elapsed := time.monotonic() - began) < seconds:
+    while len([value for value in site.get("history")["recordsIn"] if value]) < POINTS:
+        elapsed = time.monotonic() - began
         for _ in range(int(60 + 40 * math.sin(elapsed / 2))):
             number += 1
             order = {"order": number, "total": number * 3 % 500, "currency": "EUR", "items": number % 5 + 1}
@@ -94,7 +96,7 @@ def _prepare(window: Browser, name: str) -> None:
         window.fill("form.panel [name=how]", "spread")
         window.click("form.panel [type=submit]")
         window.wait_for("document.querySelector('#plan').children.length")
-        window.run("window.scrollTo(0, 0)")
+        window.run("document.querySelector('form.panel').scrollIntoView()")
 
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ def _cluster(
 ) -> ClusterSettings:
     from ottla.cli.cluster.admin import check_addresses
     from ottla.console.clusters import ClusterSettings, new_client
-    from ottla.console.connect_rest import check_address
+    from ottla.console.rest import check_address
     from ottla.console.sessions import MECHANISMS, as_user
 
     check_addresses(bootstrap)

@@ -10,6 +10,7 @@ from ottla.console.api import (
     groups,
     history,
     overview,
+    pipelines,
     placement,
     records,
     topics,
@@ -24,5 +25,6 @@ FAMILIES: dict[str, tuple[Endpoint[Any], ...]] = {
     "Groups": (*groups.ENDPOINTS, history.group_history),
     "Transactions": transactions.ENDPOINTS,
     "Connectors": connectors.ENDPOINTS,
+    "Pipelines": pipelines.ENDPOINTS,
     "Access": access.ENDPOINTS,
 }

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 from ottla.console.asked import Secret
 from ottla.console.clusters import Cluster
-from ottla.console.connect_rest import ConnectRest
 from ottla.console.endpoints import endpoint
 from ottla.console.problems import EXPECTED, Refused, problem_of
+from ottla.console.rest import Rest
 from ottla.wire.acls import Operation
 from ottla.wire.api import ApiKey
 
@@ -244,7 +244,7 @@ ENDPOINTS = (
 )
 
 
-def _rest(cluster: Cluster) -> ConnectRest:
+def _rest(cluster: Cluster) -> Rest:
     if cluster.connect is None:
         raise Refused("the console does not know where Connect is; start it with --connect URL", 501)
     return cluster.connect
@@ -268,13 +268,13 @@ async def _check_may_change(cluster: Cluster) -> None:
         raise Refused("to change connectors one has to be allowed to ALTER the cluster, and you are not", 403)
 
 
-async def _validated(rest: ConnectRest, plugin_class: str, settings: Mapping[str, str]) -> Any:
+async def _validated(rest: Rest, plugin_class: str, settings: Mapping[str, str]) -> Any:
     # It has a name when it is made; what is asked here is about the rest.
     body = {"name": "unnamed", **settings, CLASS: plugin_class}
     return await rest.ask("PUT", "connector-plugins", plugin_class, "config", "validate", body=body)
 
 
-async def _settings(rest: ConnectRest, config: Mapping[str, str]) -> list[dict[str, Any]]:
+async def _settings(rest: Rest, config: Mapping[str, str]) -> list[dict[str, Any]]:
     """As declared by the plugin where it can be asked, with the values that were given."""
     try:
         declared = _declared(await _validated(rest, config[CLASS], config))

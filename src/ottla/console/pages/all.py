@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.console.pages import access, connectors, groups, overview, placement, records, topics, transactions
+from ottla.console.pages import (
+    access,
+    connectors,
+    groups,
+    overview,
+    pipelines,
+    placement,
+    records,
+    topics,
+    transactions,
+)
 from ottla.console.pages.page import Page
 
 PAGES: tuple[Page[Any], ...] = (
@@ -15,5 +25,6 @@ PAGES: tuple[Page[Any], ...] = (
     *groups.PAGES,
     *transactions.PAGES,
     *connectors.PAGES,
+    *pipelines.PAGES,
     *access.PAGES,
 )

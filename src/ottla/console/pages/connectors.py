@@ -111,7 +111,11 @@ async def connector_page(cluster: Cluster, asked: api.OneConnector) -> View:
             data_refreshes=REFRESH_MS,
         ),
         section(h2("Topics"), _topics(cluster, found)),
-        section(h2("Offsets"), _offsets(found), opens("forget", "Forget offsets") if may_change else None),
+        section(
+            h2("Offsets"),
+            _offsets(found),
+            opens("forget", "Forget offsets", danger=True) if may_change else None,
+        ),
         section(h2("Settings"), _settings(cluster, found)),
         _dialogs(cluster, name) if may_change else None,
     )

@@ -44,6 +44,7 @@ SECTIONS = {
     "transactions": ("Transactions", "x"),
     "balance": ("Balance", "b"),
     "connectors": ("Connectors", "c"),
+    "pipelines": ("Pipelines", "p"),
     "acls": ("Access rules", "a"),
     "users": ("Users", "u"),
     "quotas": ("Quotas", "q"),

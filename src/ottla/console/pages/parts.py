@@ -36,7 +36,7 @@ from ottla.console.html import (
     tr,
 )
 
-_GOOD = {"Stable", "CompleteCommit", "CompleteAbort", "RUNNING"}
+_GOOD = {"Stable", "CompleteCommit", "CompleteAbort", "RUNNING", "running"}
 _BUSY = {
     "PreparingRebalance",
     "CompletingRebalance",
@@ -46,8 +46,12 @@ _BUSY = {
     "PAUSED",
     "RESTARTING",
     "UNASSIGNED",
+    "REBALANCING",
+    "PENDING_SHUTDOWN",
+    "waiting",
+    "paused",
 }
-_BAD = {"Dead", "FAILED"}
+_BAD = {"Dead", "FAILED", "ERROR", "UNKNOWN", "failed"}
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 

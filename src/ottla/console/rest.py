@@ -1,4 +1,5 @@
-"""Kafka Connect's REST API. It is asked in threads: seldom, and answers take as long as workers take."""
+"""Servers beside a cluster that answer JSON: Connect's workers, Streams applications. They are asked in
+threads: seldom, and answers take as long as they take."""
 
 from __future__ import annotations
 
@@ -6,10 +7,11 @@ import asyncio
 import base64
 import json
 from http import HTTPStatus
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from ottla.console.problems import Refused
 
@@ -19,16 +21,18 @@ _OWN_MEANING = {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLIC
 
 
 def check_address(address: str) -> None:
-    """ValueError for what cannot be the address of a worker."""
+    """ValueError for what cannot be one."""
     parts = urlsplit(address)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError(f"{address!r} is not the address of a Connect worker, such as http://localhost:8083")
+        raise ValueError(f"{address!r} is not an address such as http://localhost:8083")
 
 
-class ConnectRest:
-    """`http://user:password@host:8083` has the user and the password that a worker may ask for."""
+class Rest:
+    """`http://user:password@host:8083` has the user and the password that may be asked for."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, what: str, address: str, timeout_s: float = TIMEOUT_S) -> None:
+        self._what = what
+        self._timeout_s = timeout_s
         parts = urlsplit(address.rstrip("/"))
         host = parts.netloc.rpartition("@")[2]
         self.address = urlunsplit((parts.scheme, host, parts.path, "", ""))
@@ -36,8 +40,8 @@ class ConnectRest:
         if parts.username is not None:
             login = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
             self._headers["Authorization"] = f"Basic {base64.b64encode(login).decode()}"
-        # Workers are where the settings say, whatever a proxy of the environment is for.
-        self._opener = build_opener(ProxyHandler({}))
+        # They are where the address says: neither a proxy of the environment nor a redirection is followed.
+        self._opener = build_opener(ProxyHandler({}), _NoRedirections)
 
     async def ask(self, method: str, *segments: str, body: Any = None, query: Any = ()) -> Any:
         """The answer as data, None where there is none. Refused with the worker's own words."""
@@ -49,25 +53,32 @@ class ConnectRest:
 
     def _send(self, request: Request) -> Any:
         try:
-            with self._opener.open(request, timeout=TIMEOUT_S) as answer:
+            with self._opener.open(request, timeout=self._timeout_s) as answer:
                 data = answer.read(ANSWER_BYTES_MAX)
         except HTTPError as error:
             status = error.code if error.code in _OWN_MEANING else HTTPStatus.BAD_GATEWAY
-            raise Refused(_words(error), status) from None
-        except OSError as error:
+            raise Refused(_words(self._what, error), status) from None
+        except (OSError, HTTPException, ValueError) as error:
             reason = getattr(error, "reason", None) or error
-            raise Refused(f"Connect at {self.address} does not answer: {reason}", 503) from None
+            raise Refused(f"{self._what} at {self.address} does not answer: {reason}", 503) from None
         if not data:
             return None
         try:
             return json.loads(data)
         except ValueError:
-            raise Refused(f"what answers at {self.address} is not Connect", HTTPStatus.BAD_GATEWAY) from None
+            raise Refused(
+                f"what answers at {self.address} is not {self._what}", HTTPStatus.BAD_GATEWAY
+            ) from None
 
 
-def _words(error: HTTPError) -> str:
+class _NoRedirections(HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _words(what: str, error: HTTPError) -> str:
     try:
         told = json.loads(error.read(ANSWER_BYTES_MAX))
         return str(told["message"])
     except (OSError, ValueError, KeyError, TypeError):
-        return f"Connect answered {error.code} {error.reason}"
+        return f"{what} answered {error.code} {error.reason}"
