@@ -80,6 +80,11 @@ def test_state_grows_over_pages_and_survives_a_crash(
             found = running.read(topic)
             assert len(found) == len(expected)
             assert sorted(found, key=repr) == sorted(expected, key=repr)
+        stores = {each.name: each for each in running.app.snapshot().stores}
+        assert sum(stores["longest"].entries.values()) == 2 * KEYS
+        # Of the windows, those of the last batch alone are still open.
+        (windows,) = (each for name, each in stores.items() if name != "longest")
+        assert sum(windows.entries.values()) == len(late)
         logged = running.read("pages-longest-changelog")
         assert last(logged) == last(by_driver(topology(), sent, "longest"))
     finally:

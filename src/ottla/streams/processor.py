@@ -104,10 +104,42 @@ class Stores:
 
     @staticmethod
     def key_value_store(
-        name: str, key: Serde | type, value: Serde | type, *, logged: bool = True
+        name: str,
+        key: Serde | type,
+        value: Serde | type,
+        *,
+        ttl: Duration | None = None,
+        logged: bool = True,
     ) -> StoreSpec:
+        """With a ``ttl``, what was not put again for that long, by stream time, is forgotten."""
         return StoreSpec(
-            name, StoreKind.KEY_VALUE, Serdes.of(key), Serdes.of(value), queryable=True, logged=logged
+            name,
+            StoreKind.KEY_VALUE,
+            Serdes.of(key),
+            Serdes.of(value),
+            retention_ms=0 if ttl is None else milliseconds("ttl", ttl, minimum_ms=1),
+            queryable=True,
+            logged=logged,
+        )
+
+    @staticmethod
+    def versioned_key_value_store(
+        name: str,
+        key: Serde | type,
+        value: Serde | type,
+        *,
+        history: Duration,
+        logged: bool = True,
+    ) -> StoreSpec:
+        """What values were at a time, as far back as the history goes."""
+        return StoreSpec(
+            name,
+            StoreKind.VERSIONED,
+            Serdes.of(key),
+            Serdes.of(value),
+            retention_ms=milliseconds("history", history, minimum_ms=1),
+            queryable=True,
+            logged=logged,
         )
 
     @staticmethod

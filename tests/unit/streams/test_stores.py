@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.unit.streams.topologies import relaxed
 
 from ottla.streams import Serdes, Window, Windowed
-from ottla.streams.state.backend import MemoryBackend, WriteBackBackend
+from ottla.streams.state.backend import MemoryBackend
 from ottla.streams.state.buffer import KeyedBuffer, TimeOrderedBuffer
 from ottla.streams.state.entry_lists import decode_entries, encode_entries
 from ottla.streams.state.session import SessionStore
@@ -40,13 +40,12 @@ def test_pages_round_trip(entries: list[tuple[int, int, bytes | None]]) -> None:
 )
 def test_a_time_index_gives_members_in_order(steps: list[object]) -> None:
     backend = MemoryBackend()
-    index = TimeIndex(backend, 7)
+    index = TimeIndex(backend)
     model: set[tuple[int, bytes]] = set()
     for step in steps:
         match step:
             case "flush":
-                index.flush()
-                index = TimeIndex(backend, 7)
+                index = TimeIndex(backend)
             case ("add", int(time), bytes(member)):
                 index.add(time, member)
                 model.add((time, member))
@@ -65,8 +64,7 @@ def test_a_time_index_gives_members_in_order(steps: list[object]) -> None:
                 assert first == min((each for each in model if each[0] < time), default=None)
                 model -= {first} if first is not None else set()
         assert index.first() == min(model, default=None)
-        assert index.members() == sorted(model)
-    index.flush()
+        assert list(index.members()) == sorted(model)
     if not model:
         assert not backend.entries, "an empty index leaves nothing behind"
 
@@ -160,13 +158,13 @@ def test_a_session_store(steps: list[object]) -> None:
 )
 def test_a_keyed_buffer_keeps_the_first_time_and_the_last_entry(steps: list[object]) -> None:
     backend = MemoryBackend()
-    buffer = KeyedBuffer("b", backend, width_ms=9)
+    buffer = KeyedBuffer("b", backend)
     model: dict[bytes, tuple[int, int]] = {}
     for number, step in enumerate(steps):
         match step:
             case "flush":
                 buffer.flush()
-                buffer = KeyedBuffer("b", backend, width_ms=9)
+                buffer = KeyedBuffer("b", backend)
             case ("hold", int(time), bytes(member)):
                 buffer.hold(time, member, (number, 0, b"xx"))
                 model[member] = (model.get(member, (time, 0))[0], number)
@@ -181,57 +179,9 @@ def test_a_keyed_buffer_keeps_the_first_time_and_the_last_entry(steps: list[obje
 
 
 def test_a_buffer_holds_several_entries_of_a_member_and_time() -> None:
-    buffer = TimeOrderedBuffer("b", MemoryBackend(), width_ms=5)
+    buffer = TimeOrderedBuffer("b", MemoryBackend())
     buffer.put(3, b"m", [(1, 0, b"x")])
     buffer.put(3, b"m", [*buffer.get(3, b"m"), (2, 0, b"y")])
     buffer.put(1, b"n", [(3, 0, None)])
     assert list(buffer.pop_before(4)) == [(1, b"n", [(3, 0, None)]), (3, b"m", [(1, 0, b"x"), (2, 0, b"y")])]
     assert buffer.first() is None
-
-
-def test_write_back_reads_each_key_once_and_writes_only_what_changed() -> None:
-    class Counting(MemoryBackend):
-        def __init__(self) -> None:
-            super().__init__({b"a": b"1", b"b": b"2"})
-            self.calls: list[tuple[str, bytes]] = []
-
-        def get(self, key: bytes) -> bytes | None:
-            self.calls.append(("get", key))
-            return super().get(key)
-
-        def put(self, key: bytes, value: bytes) -> None:
-            self.calls.append(("put", key))
-            super().put(key, value)
-
-        def delete(self, key: bytes) -> None:
-            self.calls.append(("delete", key))
-            super().delete(key)
-
-        memory_bytes = 7
-
-        def flush(self) -> None:
-            """Nothing is held back."""
-
-        def release(self) -> None:
-            self.calls.append(("release", b""))
-
-    host = Counting()
-    backend = WriteBackBackend(host)
-    assert [backend.get(b"a"), backend.get(b"a"), backend.get(b"x"), backend.get(b"x")] == [
-        b"1",
-        b"1",
-        None,
-        None,
-    ]
-    backend.put(b"a", b"3")
-    backend.put(b"a", b"4")
-    backend.delete(b"b")
-    assert sorted(backend.items()) == [(b"a", b"4")]
-    backend.flush()
-    backend.flush()
-    assert host.calls == [("get", b"a"), ("get", b"x"), ("put", b"a"), ("delete", b"b")]
-    assert backend.memory_bytes > host.memory_bytes
-    backend.release()
-    assert backend.memory_bytes == host.memory_bytes
-    assert backend.get(b"a") == b"4"
-    assert host.calls[4:] == [("release", b""), ("get", b"a")]

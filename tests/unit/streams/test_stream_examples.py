@@ -91,9 +91,10 @@ def test_outliers_and_silence_are_reported_once(example: SimpleNamespace) -> Non
 
 def test_the_guide_builds_and_tests_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     guide = (EXAMPLES.parents[1] / "docs" / "guides" / "streams.md").read_text()
-    build, run, ask, check = re.findall(r"^```python\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
+    build, run, ask, check, history = re.findall(r"^```python\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
     names: dict[str, object] = {}
     exec(build, names)
     assert capsys.readouterr().out.startswith("Topologies:")
     exec(check, names)
+    exec(history, names)
     compile(run + ask, "streams.md", "exec")

@@ -201,6 +201,30 @@ def test_stores_are_restored_from_their_changelogs_into_the_tasks_they_came_from
     assert outputs == uninterrupted[1]
 
 
+def test_all_versions_of_a_table_are_logged_and_restored() -> None:
+    builder = StreamsBuilder()
+    rows_of = builder.table("rows", materialized=Materialized.as_("rows"), history=100)
+    builder.stream("in").left_join(rows_of, lambda value, row: f"{value}@{row}").to("out")
+    plan = only_part(builder)
+    processor = TaskProcessor(plan, SETTINGS, with_timers=False)
+    versions = [(b"a", 10), (b"b", 20), (None, 30), (b"c", 40)]
+    written = [row("rows", b"k", value, time_ms, n) for n, (value, time_ms) in enumerate(versions)]
+    asked = [row("in", b"k", b"x", time_ms, n) for n, time_ms in enumerate((15, 25, 35, 45))]
+    logged, uninterrupted = batches(processor, written, asked)
+    changelog = source_batch(
+        *((each.topic, n, each.key, each.value, each.timestamp_ms) for n, each in enumerate(logged))
+    )
+    changelog = changelog.set_column(3, "partition", pa.array([0] * len(logged), pa.int32()))
+    restored = FakeHandle()
+    processor.init(restored)  # type: ignore[arg-type]
+    for part in restored_packets([changelog], plan.versioned_changelogs("app")):
+        for packet in as_packets(part):
+            processor.handleInitialState((packet.slot,), packet, clock(0))
+    outputs = results(processor.handleInputRows((0,), iter(packets(asked)), clock(0)))
+    assert outputs == uninterrupted
+    assert [each.value for each in outputs] == [b"x@a", b"x@b", b"x@None", b"x@c"]
+
+
 def test_only_the_last_change_of_a_key_is_restored() -> None:
     changelog = source_batch(
         ("log", 0, b"a", b"1", 5),

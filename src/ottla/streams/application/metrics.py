@@ -5,11 +5,11 @@ Names follow Prometheus' advice: the unit at the end, ``_total`` for what only g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla.streams.application.life import ApplicationState
-from ottla.streams.application.monitor import ApplicationSnapshot, NodeSnapshot, QuerySnapshot
+from ottla.streams.application.monitor import ApplicationSnapshot, NodeSnapshot, QuerySnapshot, StoreSnapshot
 from ottla.streams.on_spark.progress import QueryProgress
 
 Samples = Iterable[tuple[Sequence[str], float]]
@@ -87,6 +87,19 @@ def _records(snapshot: ApplicationSnapshot) -> Iterator[tuple[Sequence[str], flo
             yield (each.query, each.name), each.records
 
 
+def _stores(name: str, help: str, value: Callable[[StoreSnapshot], Mapping[int, int]]) -> StreamsMetric:
+    return StreamsMetric(
+        f"ottla_streams_store_{name}",
+        help,
+        lambda snapshot: [
+            ((each.query, each.name, "" if task < 0 else str(task)), number)
+            for each in snapshot.stores
+            for task, number in sorted(value(each).items())
+        ],
+        ("query", "store", "task"),
+    )
+
+
 METRICS = (
     StreamsMetric(
         "ottla_streams_state",
@@ -160,5 +173,16 @@ METRICS = (
         "Records that a node failed on, by what was done with them: skip or dead-letter.",
         "action",
         lambda each: each.failed.items(),
+    ),
+    _stores(
+        "entries",
+        "Entries of a store: keys, windows, sessions, versions, or what waits in a buffer.",
+        lambda each: each.entries,
+    ),
+    _stores(
+        "bytes",
+        "Bytes of a store in tasks, keys and values with what keeping them costs; memory of Spark's store "
+        "where it aggregates by itself.",
+        lambda each: each.size_bytes,
     ),
 )

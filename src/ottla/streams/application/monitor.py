@@ -137,9 +137,19 @@ class StoreSnapshot:
     name: str
     kind: str
     changelog: str | None
+    # By task; of what Spark aggregates, all together under -1.
+    entries: Mapping[int, int]
+    size_bytes: Mapping[int, int]
 
     def to_json(self) -> dict[str, Any]:
-        return {"query": self.query, "name": self.name, "kind": self.kind, "changelog": self.changelog}
+        return {
+            "query": self.query,
+            "name": self.name,
+            "kind": self.kind,
+            "changelog": self.changelog,
+            "entries": sum(self.entries.values()) if self.entries else None,
+            "bytes": sum(self.size_bytes.values()) if self.size_bytes else None,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,10 +265,25 @@ class Monitor:
 
     def stores(self) -> Iterator[StoreSnapshot]:
         changelogs = self._plan.changelogs(self._application_id)
+        told: defaultdict[tuple[Kind, str, str], dict[int, int]] = defaultdict(dict)
+        for series, number in self._reports().items():
+            told[series.kind, series.query, series.name][series.task] = number
         for query in self._queries:
+            last = self._numbers[query.label].last
+            if query.aggregation is not None and last is not None and last.state_keys is not None:
+                place = query.label, query.aggregation.store.name
+                told[Kind.ENTRIES, *place] = {-1: last.state_keys}
+                told[Kind.BYTES, *place] = {-1: last.state_bytes}
             for name, spec in query.plan.stores.items():
                 if name not in query.plan.global_stores:
-                    yield StoreSnapshot(query.label, name, spec.kind.value, changelogs.get(name))
+                    yield StoreSnapshot(
+                        query.label,
+                        name,
+                        spec.kind.value,
+                        changelogs.get(name),
+                        told[Kind.ENTRIES, query.label, name],
+                        told[Kind.BYTES, query.label, name],
+                    )
 
 
 def application_snapshot(

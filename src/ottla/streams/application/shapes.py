@@ -14,9 +14,13 @@ from ottla.streams.plan.partitions import task_count
 from ottla.streams.plan.plan import ProcessorNode
 from ottla.streams.state.spec import StoreKind, StoreSpec
 
-# Stores with a changelog, and how many bytes follow the record's key in the keys there.
+# Stores whose changelog entries can be brought to other tasks, and how many bytes follow the record's key in
+# the keys there.
 KEY_SUFFIX_BYTES = {StoreKind.KEY_VALUE: 0, StoreKind.WINDOW: 8, StoreKind.SESSION: 16}
+_REBUILDABLE = {*KEY_SUFFIX_BYTES, StoreKind.VERSIONED}
 _WINDOWED = "window of "
+# Of how tasks keep stores in Spark's state. What has another one is rebuilt from changelogs.
+_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,7 @@ class StoreShape:
     is_logged: bool
     # Whether its keys are those of records, so that it is known which task each entry belongs to.
     is_keyed: bool = field(default=False, compare=False)
+    format: int = 1
 
     def reads(self, other: StoreShape) -> bool:
         """Whether what the other has written means the same here."""
@@ -112,14 +117,16 @@ def shape_of(query: Query, counts: Mapping[str, int]) -> QueryShape:
         by_key=query.by_key,
         reads_topics=bool(query.own_sources()),
         stores={
-            name: _store_shape(spec, is_keyed=name not in own_keys)
+            name: _store_shape(
+                spec, is_keyed=name not in own_keys, format_=_FORMAT if query.kind is Kind.TASKS else 1
+            )
             for name, spec in plan.stores.items()
             if name not in plan.global_stores
         },
     )
 
 
-def _store_shape(spec: StoreSpec, *, is_keyed: bool) -> StoreShape:
+def _store_shape(spec: StoreSpec, *, is_keyed: bool, format_: int) -> StoreShape:
     return StoreShape(
         kind=spec.kind.value,
         key=_format(spec.key.name),
@@ -128,9 +135,10 @@ def _store_shape(spec: StoreSpec, *, is_keyed: bool) -> StoreShape:
         retention_ms=spec.retention_ms,
         is_named=not is_generated(spec.name),
         is_logged=(
-            spec.queryable and spec.logged and spec.kind in KEY_SUFFIX_BYTES and not spec.retain_duplicates
+            spec.queryable and spec.logged and spec.kind in _REBUILDABLE and not spec.retain_duplicates
         ),
         is_keyed=is_keyed and spec.kind in KEY_SUFFIX_BYTES and _WINDOWED not in spec.key.name,
+        format=format_,
     )
 
 

@@ -10,7 +10,7 @@ from ottla.streams.dsl.graph import Graph
 from ottla.streams.dsl.kstream import KStream
 from ottla.streams.dsl.ktable import GlobalKTable, KTable
 from ottla.streams.dsl.parameters import Consumed, Materialized
-from ottla.streams.dsl.tables import SourceTable
+from ottla.streams.dsl.tables import source_table
 from ottla.streams.errors import TopologyError
 from ottla.streams.operators.custom import CustomProcessor
 from ottla.streams.operators.table import TableSource
@@ -19,6 +19,7 @@ from ottla.streams.plan.topology import Topology
 from ottla.streams.processor import ProcessorSupplier
 from ottla.streams.serdes import Serde, Serdes
 from ottla.streams.state.spec import StoreKind, StoreSpec
+from ottla.streams.windows import Duration
 
 
 class StreamsBuilder:
@@ -39,9 +40,15 @@ class StreamsBuilder:
         return self._stream((), pattern, consumed or Consumed())
 
     def table(
-        self, topic: str, consumed: Consumed | None = None, materialized: Materialized | None = None
+        self,
+        topic: str,
+        consumed: Consumed | None = None,
+        materialized: Materialized | None = None,
+        *,
+        history: Duration | None = None,
     ) -> KTable:
-        """A topic as a table: the latest value of each key."""
+        """A topic as a table: the latest value of each key. With a ``history``, streams that are joined meet
+        the row of their record's time, as far back as that goes."""
         consumed, materialized = consumed or Consumed(), materialized or Materialized()
         graph = self._graph
         generated_store = None if materialized.name else graph.generate_store(f"{topic}-")
@@ -50,21 +57,9 @@ class StreamsBuilder:
         key, value = self._serdes(consumed)
         key, value = materialized.key or key, materialized.value or value
         source_name = self._source(source_name, (topic,), None, key, value, consumed)
-        spec = StoreSpec(
-            materialized.name or generated_store or "",
-            StoreKind.KEY_VALUE,
-            key,
-            value,
-            queryable=materialized.name is not None,
-            logged=materialized.logged,
-        )
-        state = SourceTable(spec, stored=materialized.name is not None)
-        graph.add_processor(
-            table_name,
-            [source_name],
-            lambda: TableSource(spec.name if state.stored else None, state.send_old),
-            owned=lambda: (spec,) if state.stored else (),
-        )
+        store = materialized.name or generated_store or ""
+        state = source_table(store, key, value, materialized, history)
+        graph.add_processor(table_name, [source_name], state.operator, owned=state.owned)
         return KTable(graph, table_name, key, value, frozenset({source_name}), state)
 
     def global_table(

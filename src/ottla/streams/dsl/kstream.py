@@ -16,7 +16,7 @@ from ottla.streams.dsl.grouped_stream import KGroupedStream
 from ottla.streams.dsl.parameters import Grouped, Joined, Materialized, Produced, Repartitioned, StreamJoined
 from ottla.streams.dsl.repartition import repartition
 from ottla.streams.dsl.stream_joins import join_streams
-from ottla.streams.dsl.tables import SourceTable
+from ottla.streams.dsl.tables import source_table
 from ottla.streams.errors import TopologyError
 from ottla.streams.expressions import is_expression
 from ottla.streams.operators.base import Operator
@@ -32,14 +32,13 @@ from ottla.streams.operators.stateless import (
     Peek,
     SelectKey,
 )
-from ottla.streams.operators.table import TableSource
-from ottla.streams.operators.table_join import StreamTableJoin
+from ottla.streams.operators.table_join import LateTableJoin, StreamTableJoin
 from ottla.streams.operators.views import StoredView
 from ottla.streams.plan.plan import SinkNode
 from ottla.streams.processor import ProcessorSupplier
 from ottla.streams.serdes import Serde
 from ottla.streams.state.spec import StoreKind, StoreSpec
-from ottla.streams.windows import JoinWindows
+from ottla.streams.windows import Duration, JoinWindows
 
 if TYPE_CHECKING:
     from ottla.streams.dsl.ktable import GlobalKTable, KTable
@@ -177,8 +176,15 @@ class KStream:
         )
         return KStream(self.graph, source, key, value, frozenset({source}))
 
-    def to_table(self, materialized: Materialized | None = None, *, named: str | None = None) -> KTable:
-        """The stream as a table: every record updates the row of its key."""
+    def to_table(
+        self,
+        materialized: Materialized | None = None,
+        *,
+        named: str | None = None,
+        history: Duration | None = None,
+    ) -> KTable:
+        """The stream as a table: every record updates the row of its key. For ``history`` see
+        ``StreamsBuilder.table``."""
         from ottla.streams.dsl.ktable import KTable
 
         materialized = materialized or Materialized()
@@ -189,21 +195,8 @@ class KStream:
         if self.repartition_required:
             parent = repartition(self.graph, self.name, name, key, value, drops_null_keys=True)
             sources = frozenset({parent})
-        spec = StoreSpec(
-            store,
-            StoreKind.KEY_VALUE,
-            key,
-            value,
-            queryable=materialized.name is not None,
-            logged=materialized.logged,
-        )
-        state = SourceTable(spec, stored=materialized.name is not None)
-        self.graph.add_processor(
-            name,
-            [parent],
-            lambda: TableSource(spec.name if state.stored else None, state.send_old),
-            owned=lambda: (spec,) if state.stored else (),
-        )
+        state = source_table(store, key, value, materialized, history)
+        self.graph.add_processor(name, [parent], state.operator, owned=state.owned)
         return KTable(self.graph, name, key, value, sources, state)
 
     # Grouping.
@@ -368,13 +361,42 @@ class KStream:
         sources = self.graph.require_copartitioning(stream.sources, table.sources)
         state = table.state
         state.view()
+        key = joined.key or stream.key_serde
+        if not joined.grace_ms:
+            self.graph.add_processor(
+                name,
+                [stream.name],
+                lambda: StreamTableJoin(state.view(), joiner, left),
+                used=state.view_stores,
+            )
+            return KStream(self.graph, name, key, None, sources)
+        history_ms = state.history_ms()
+        if history_ms is None or history_ms < joined.grace_ms:
+            has = "has no history" if history_ms is None else f"has a history of {history_ms} ms"
+            raise TopologyError(
+                f"the join {name} has a grace period of {joined.grace_ms} ms, and its table {has}: give it "
+                "one as long or longer, with builder.table(topic, history=…)"
+            )
+        buffer = StoreSpec(
+            f"{name}-buffer",
+            StoreKind.BUFFER,
+            key or self.graph.default_key,
+            joined.value or stream.value_serde or self.graph.default_value,
+        )
         self.graph.add_processor(
             name,
             [stream.name],
-            lambda: StreamTableJoin(state.view(), joiner, left),
+            lambda: LateTableJoin(
+                StreamTableJoin(state.view(), joiner, left),
+                buffer.name,
+                joined.grace_ms,
+                buffer.key,
+                buffer.value,
+            ),
+            owned=lambda: (buffer,),
             used=state.view_stores,
         )
-        return KStream(self.graph, name, joined.key or stream.key_serde, None, sources)
+        return KStream(self.graph, name, key, None, sources)
 
     def _join_global(
         self, table: GlobalKTable, joiner: Any, key_selector: Any, named: str | None, *, left: bool

@@ -150,8 +150,7 @@ class KTable:
         wait_ms = (self.grace_ms or 0) if suppressed.wait_ms is None else suppressed.wait_ms
         key, value = self._key(), self._value()
         # Narrow enough that looking for what is due touches little, wide enough that few spans are open.
-        width_ms = max(1, wait_ms // 8)
-        spec = StoreSpec(store, StoreKind.KEYED_BUFFER, key, value, size_ms=width_ms)
+        spec = StoreSpec(store, StoreKind.KEYED_BUFFER, key, value)
         state = SuppressedTable(self.state, spec)
         operator = Suppress(
             buffer=store,

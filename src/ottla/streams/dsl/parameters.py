@@ -148,12 +148,13 @@ class Materialized:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Serdes of a stream-table join, needed where the stream has to be repartitioned first."""
+    """Serdes of a stream-table join, needed where the stream has to be repartitioned first, or waits."""
 
     key: Serde | None = None
     value: Serde | None = None
     other_value: Serde | None = None
     name: str | None = None
+    grace_ms: int = 0
 
     @classmethod
     def with_(cls, key: SerdeLike = None, value: SerdeLike = None, other_value: SerdeLike = None) -> Joined:
@@ -165,6 +166,11 @@ class Joined:
 
     def with_name(self, name: str) -> Joined:
         return replace(self, name=name)
+
+    def with_grace_period(self, grace: Duration) -> Joined:
+        """Let records of the stream wait for rows that come later than they should. The table needs a
+        ``history`` as long."""
+        return replace(self, grace_ms=milliseconds("grace period", grace))
 
 
 @dataclass(frozen=True, slots=True)

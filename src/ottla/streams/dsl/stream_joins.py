@@ -59,8 +59,7 @@ def join_streams(
     if left:
         shared = this_generated.replace("JOINTHIS", "OUTERSHARED").replace("OUTERTHIS", "OUTERSHARED")
         shared = f"{base}-outer-shared-join-store" if base else f"{shared}-store"
-        width_ms = max(1, (windows.size_ms + windows.grace_ms) // 8)
-        pending = StoreSpec(shared, StoreKind.BUFFER, key, left_value, width_ms)
+        pending = StoreSpec(shared, StoreKind.BUFFER, key, left_value)
 
     def side(is_left: bool) -> StreamJoinSide:
         return StreamJoinSide(

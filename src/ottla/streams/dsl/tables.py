@@ -9,9 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.streams.operators.base import View
+from ottla.streams.dsl.parameters import Materialized
+from ottla.streams.operators.base import Operator, View
+from ottla.streams.operators.table import TableSource, VersionedTableSource
 from ottla.streams.operators.views import JoinedView, StoredView, SuppressedView
-from ottla.streams.state.spec import StoreSpec
+from ottla.streams.serdes import Serde
+from ottla.streams.state.spec import StoreKind, StoreSpec
+from ottla.streams.windows import Duration, milliseconds
 
 
 class TableState(ABC):
@@ -28,6 +32,10 @@ class TableState(ABC):
     @abstractmethod
     def view_stores(self) -> tuple[str, ...]:
         """The stores a look-up touches."""
+
+    def history_ms(self) -> int | None:
+        """How far back look-ups go, if the table has versions."""
+        return None
 
 
 @dataclass(slots=True)
@@ -49,6 +57,34 @@ class SourceTable(TableState):
     def view_stores(self) -> tuple[str, ...]:
         self.stored = True
         return (self.spec.name,)
+
+    def history_ms(self) -> int | None:
+        return self.spec.retention_ms if self.spec.kind is StoreKind.VERSIONED else None
+
+    def operator(self) -> Operator:
+        if self.spec.kind is StoreKind.VERSIONED:
+            return VersionedTableSource(self.spec.name, self.send_old)
+        return TableSource(self.spec.name if self.stored else None, self.send_old)
+
+    def owned(self) -> tuple[StoreSpec, ...]:
+        return (self.spec,) if self.stored else ()
+
+
+def source_table(
+    store: str, key: Serde, value: Serde, materialized: Materialized, history: Duration | None
+) -> SourceTable:
+    """A table of records as they come, with versions if asked for."""
+    history_ms = None if history is None else milliseconds("history", history, minimum_ms=1)
+    spec = StoreSpec(
+        store,
+        StoreKind.KEY_VALUE if history_ms is None else StoreKind.VERSIONED,
+        key,
+        value,
+        retention_ms=history_ms or 0,
+        queryable=materialized.name is not None,
+        logged=materialized.logged,
+    )
+    return SourceTable(spec, stored=materialized.name is not None or history_ms is not None)
 
 
 @dataclass(slots=True)
@@ -89,6 +125,9 @@ class DerivedTable(TableState):
 
     def view_stores(self) -> tuple[str, ...]:
         return self.parent.view_stores() if self.spec is None else (self.spec.name,)
+
+    def history_ms(self) -> int | None:
+        return self.parent.history_ms() if self.spec is None else None
 
 
 @dataclass(slots=True)

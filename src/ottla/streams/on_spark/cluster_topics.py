@@ -67,4 +67,7 @@ def _changelog_settings(spec: StoreSpec) -> dict[str, str]:
         return {"cleanup.policy": "compact"}
     # A day more than the store keeps, as in Kafka Streams, for clocks that differ.
     retention_ms = min(spec.retention_ms + 86_400_000, (1 << 63) - 1)
+    if spec.kind is StoreKind.VERSIONED:
+        # All versions of a key are there until none is needed but the last.
+        return {"cleanup.policy": "compact", "min.compaction.lag.ms": str(retention_ms)}
     return {"cleanup.policy": "compact,delete", "retention.ms": str(retention_ms)}

@@ -8,7 +8,7 @@ records of one partition on their way into one task, in the order of their offse
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, repeat
 from typing import Any, NamedTuple
@@ -119,24 +119,29 @@ def grown(topic: str, tasks: int) -> str:
     return f"{topic} has more partitions than there are tasks, which is {tasks}: start the application again"
 
 
-def latest_entries(batches: Iterable[pa.RecordBatch]) -> list[InputRecord]:
-    """What partitions of changelogs hold: of a key the last record, and none if that deletes it."""
-    latest: dict[tuple[str, int, bytes | None], InputRecord] = {}
+def latest_entries(batches: Iterable[pa.RecordBatch], versioned: Collection[str] = ()) -> list[InputRecord]:
+    """What partitions of changelogs hold: of a key the last record, and none if that deletes it. Of topics
+    with versions the last record of each key and time."""
+    latest: dict[tuple[str, int, bytes | None, int], InputRecord] = {}
     for batch in batches:
         for record in read_rows(batch):
-            place = (record.topic, record.partition, record.key)
-            if record.value is None:
+            has_versions = record.topic in versioned
+            time_ms = record.timestamp_ms if has_versions else 0
+            place = (record.topic, record.partition, record.key, time_ms)
+            if record.value is None and not has_versions:
                 latest.pop(place, None)
             else:
                 latest[place] = record
     return list(latest.values())
 
 
-def restored_packets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def restored_packets(
+    batches: Iterable[pa.RecordBatch], versioned: Collection[str] = ()
+) -> Iterator[pa.RecordBatch]:
     """For ``mapInArrow``: changelogs as packets for the tasks whose state they are. Of a key the last record
     only, because packets come in any order, and none if that deletes it."""
     packer = Packer(0, RESTORED_PACKET_BYTES)
-    records = latest_entries(batches)
+    records = latest_entries(batches, versioned)
     if records:
         topics = pa.array([record.topic for record in records], pa.string())
         partitions = np.array([record.partition for record in records], np.int32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from ottla.spark.positions import to_stored
@@ -111,7 +111,7 @@ class QueryBuilder:
             }
         )
 
-    def _changelogs(self) -> GroupedData | None:
+    def _changelogs(self, plan: Plan) -> GroupedData | None:
         """What the stores of tasks held when the query had come to where it begins."""
         if not self._restored:
             return None
@@ -119,7 +119,10 @@ class QueryBuilder:
         topics = ",".join(sorted({topic for topic, _ in self._restored}))
         reader = self._session.read.format("ottla").options(**options).option("subscribe", topics)
         records = reader.option("endingOffsets", _offsets_text(self._restored)).load()
-        return records.mapInArrow(restored_packets, PACKETS).groupBy("slot")
+        restored = partial(
+            restored_packets, versioned=plan.versioned_changelogs(self._settings.application_id)
+        )
+        return records.mapInArrow(restored, PACKETS).groupBy("slot")
 
     def _stateless(self, plan: Plan) -> DataFrame:
         heads = column_heads(plan)
@@ -192,7 +195,7 @@ class QueryBuilder:
         time_mode = "ProcessingTime" if timers else "None"
         grouped = self._inputs(query).groupBy("slot")
         packets = grouped.transformWithState(
-            processor, RESULT_PACKETS, "Update", time_mode, self._changelogs()
+            processor, RESULT_PACKETS, "Update", time_mode, self._changelogs(query.plan)
         )
         return packets.mapInArrow(unpack_results, OUTPUT_SCHEMA)
 

@@ -5,7 +5,7 @@ A task that Spark runs again, or a micro-batch that is repeated, is counted agai
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,10 +22,16 @@ class Kind(Enum):
     RECORDS = "records"
     DROPPED = "dropped"
     FAILED = "failed"
+    ENTRIES = "entries"
+    BYTES = "bytes"
+
+
+# Where the last number holds, not the sum of all.
+_GAUGES = {Kind.ENTRIES, Kind.BYTES}
 
 
 class Series(NamedTuple):
-    """A number of a query's task: of which node, and for which reason."""
+    """A number of a query's task: of which node or store, and for which reason."""
 
     kind: Kind
     query: str
@@ -43,7 +49,7 @@ class _Added(AccumulatorParam[Report]):
 
     def addInPlace(self, value1: Report, value2: Report) -> Report:  # noqa: N802
         for series, number in value2.items():
-            value1[series] = value1.get(series, 0) + number
+            value1[series] = number if series.kind in _GAUGES else value1.get(series, 0) + number
         return value1
 
 
@@ -53,8 +59,12 @@ class Reports:
     def __init__(self, session: SparkSession) -> None:
         self._total: Accumulator[Report] = session.sparkContext.accumulator({}, _Added())
 
-    def add(self, query: str, task: Task) -> None:
+    def add(self, query: str, task: Task, store_bytes: Mapping[str, int]) -> None:
         report = dict(_series(query, task))
+        for store, size_bytes in store_bytes.items():
+            entries = task.stores[store].entry_count()
+            report[Series(Kind.ENTRIES, query, task.partition, store)] = entries
+            report[Series(Kind.BYTES, query, task.partition, store)] = size_bytes
         if report:
             self._total.add(report)
 

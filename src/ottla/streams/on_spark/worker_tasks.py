@@ -7,7 +7,7 @@ Objects here are sent to workers by pickling; they hold the plan and nothing tha
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
@@ -23,8 +23,8 @@ from ottla.streams.on_spark.rows import OutputRows, read_rows
 from ottla.streams.on_spark.slots import partition_of
 from ottla.streams.plan.plan import Plan
 from ottla.streams.records import InputRecord, OutputRecord
-from ottla.streams.state.backend import Log, MemoryBackend, WriteBackBackend, log_nothing
-from ottla.streams.state.paged import PagedBackend
+from ottla.streams.state.backend import Log, MemoryBackend, log_nothing
+from ottla.streams.state.ordered import OrderedBackend
 from ottla.streams.tasks.failures import ErrorPolicy
 from ottla.streams.tasks.fused import fuse
 from ottla.streams.tasks.restoring import restore
@@ -53,9 +53,9 @@ class TaskSettings:
     reports: Reports | None = None
     query: str = ""
 
-    def report(self, task: Task) -> None:
+    def report(self, task: Task, store_bytes: Mapping[str, int] | None = None) -> None:
         if self.reports is not None:
-            self.reports.add(self.query, task)
+            self.reports.add(self.query, task, store_bytes or {})
 
     def partitions_of(self, topic: str) -> int:
         return self.partition_counts.get(topic, 1)
@@ -212,13 +212,15 @@ class TaskProcessor(StatefulProcessor):
             backend.flush()
         if self._with_timers:
             self._schedule(task.timers.next_wall_clock_ms())
-        self._settings.report(task)
+        self._settings.report(
+            task, {name: backend.size_bytes for name, backend in backends.items() if name != MEMORY}
+        )
         left = chain(outputs, changes.records(task.stream_time_ms))
         while results := list(islice(left, _RESULTS_MAX)):
             yield Row(records=pack_results(results))
 
-    def _backend(self, store: str) -> WriteBackBackend:
-        return WriteBackBackend(PagedBackend(MapStateBackend(self._states[store])))
+    def _backend(self, store: str) -> OrderedBackend:
+        return OrderedBackend(MapStateHost(self._states[store]))
 
     def _schedule(self, due_ms: int | None) -> None:
         assert self._handle is not None
@@ -229,7 +231,7 @@ class TaskProcessor(StatefulProcessor):
             self._handle.registerTimer(due_ms)
 
 
-class MapStateBackend:
+class MapStateHost:
     """A store's bytes in Spark's state, under the partition of the task."""
 
     __slots__ = ("_state",)
@@ -247,35 +249,34 @@ class MapStateBackend:
     def delete(self, key: bytes) -> None:
         self._state.removeKey((key,))
 
-    def items(self) -> Iterator[tuple[bytes, bytes]]:
-        if not self._state.exists():
-            return iter(())
-        return iter([(bytes(key[0]), bytes(value[0])) for key, value in self._state.iterator()])
-
 
 class Changes:
-    """Collects the changes of named stores for their changelog topics: the last of each key in a batch.
+    """Collects the changes of named stores for their changelog topics: the last of each key in a batch, and
+    of each time where a store has versions.
 
     They go to the partition of the task, because from there they are restored into it.
     """
 
     def __init__(self, plan: Plan, application_id: str, partition: int) -> None:
         self._topics = plan.changelogs(application_id)
+        self._versioned = plan.versioned_changelogs(application_id)
         self._partition = partition
-        self._changes: dict[tuple[str, bytes], tuple[bytes | None, int]] = {}
+        self._changes: dict[tuple[str, bytes, int], tuple[bytes | None, int]] = {}
 
     def log(self, store: str) -> Log:
         topic = self._topics.get(store)
         if topic is None:
             return log_nothing
 
+        has_versions = topic in self._versioned
+
         def note(key: bytes, value: bytes | None, timestamp_ms: int) -> None:
-            self._changes[topic, key] = (value, timestamp_ms)
+            self._changes[topic, key, timestamp_ms if has_versions else 0] = (value, timestamp_ms)
 
         return note
 
     def records(self, stream_time_ms: int) -> Iterator[OutputRecord]:
-        for (topic, key), (value, timestamp_ms) in self._changes.items():
+        for (topic, key, _), (value, timestamp_ms) in self._changes.items():
             time_ms = timestamp_ms if timestamp_ms >= 0 else max(0, stream_time_ms)
             yield OutputRecord(topic, key, value, time_ms, partition=self._partition)
 

@@ -68,4 +68,6 @@ class Operator(Protocol):
 class View(Protocol):
     """How other operators look up a table that may not be stored as such."""
 
-    def get(self, key: Any, context: Context) -> ValueAndTimestamp | None: ...
+    def get(self, key: Any, context: Context, as_of_ms: int | None = None) -> ValueAndTimestamp | None:
+        """The row of a key: as it is, or, of a table with versions, as it was at a time."""
+        ...

@@ -9,6 +9,7 @@ from typing import Any
 from ottla.streams.operators.base import Context, Output
 from ottla.streams.records import Change, Record
 from ottla.streams.state.key_value import KeyValueStore
+from ottla.streams.state.versioned import NOT_PUT, UNDEFINED, VersionedStore
 
 Function = Callable[[Any, Any], Any]
 
@@ -30,6 +31,28 @@ class TableSource:
             store: KeyValueStore = context.store(self.store)
             old = store.get(record.key) if self.send_old else None
             store.put(record.key, record.value, record.timestamp_ms)
+        return (record.with_value(Change(record.value, old)),)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionedTableSource:
+    """Turns records into versions of rows. Those that come after a later version of their row go into the
+    history and no further: what the table is now does not change by them."""
+
+    store: str
+    send_old: bool
+
+    def process(self, record: Record, context: Context) -> Iterable[Output]:
+        if record.key is None:
+            context.drop("null key in a table")
+            return ()
+        store: VersionedStore = context.store(self.store)
+        old = store.get(record.key) if self.send_old else None
+        until_ms = store.put(record.key, record.value, record.timestamp_ms)
+        if until_ms == NOT_PUT:
+            context.drop("late record for the history of a table")
+        if until_ms != UNDEFINED:
+            return ()
         return (record.with_value(Change(record.value, old)),)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from ottla.streams.operators.base import Context, Output, View
-from ottla.streams.records import Change, Record
+from ottla.streams.records import Change, Headers, Record
+from ottla.streams.serdes import Serde
+from ottla.streams.state.buffer import TimeOrderedBuffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class TableJoinSide:
 @dataclass(frozen=True, slots=True)
 class StreamTableJoin:
     """A record of a stream meets the current row of a table, by its own key or by one taken from the
-    record."""
+    record; where the table has versions, the row of the record's time."""
 
     table: View
     joiner: Callable[[Any, Any, Any], Any]
@@ -62,8 +65,64 @@ class StreamTableJoin:
         if key is None and not self.left:
             context.drop("null key in a join")
             return ()
-        found = None if key is None else self.table.get(key, context)
+        found = None if key is None else self.table.get(key, context, record.timestamp_ms)
         if found is None and not self.left:
             return ()
         row = None if found is None else found.value
         return (record.with_value(self.joiner(record.key, record.value, row)),)
+
+
+@dataclass(frozen=True, slots=True)
+class LateTableJoin:
+    """A stream-table join with a grace period (KIP-923): records wait until stream time has passed them by
+    it, so that rows that come later than they should are found. A record that is later still is joined at
+    once."""
+
+    join: StreamTableJoin
+    buffer: str
+    grace_ms: int
+    key: Serde
+    value: Serde
+
+    def process(self, record: Record, context: Context) -> Iterable[Output]:
+        due_ms = context.observe(record.timestamp_ms) - self.grace_ms
+        if record.value is None or record.key is None or record.timestamp_ms < due_ms:
+            yield from self.join.process(record, context)
+        else:
+            self._hold(record, context.store(self.buffer))
+        buffer: TimeOrderedBuffer = context.store(self.buffer)
+        for time_ms, member, entries in buffer.pop_before(due_ms + 1):
+            for _, _, data in entries:
+                headers, value = _unpacked(data or b"")
+                waited = Record(self.key.deserialize(member), self.value.deserialize(value), time_ms, headers)
+                yield from self.join.process(waited, context)
+
+    def _hold(self, record: Record, buffer: TimeOrderedBuffer) -> None:
+        member = self.key.serialize(record.key) or b""
+        data = _packed(record.headers, self.value.serialize(record.value) or b"")
+        waiting = buffer.get(record.timestamp_ms, member)
+        buffer.put(record.timestamp_ms, member, [*waiting, (0, 0, data)])
+
+
+_COUNT = struct.Struct(">I")
+_HEADER = struct.Struct(">Ii")
+
+
+def _packed(headers: Headers, value: bytes) -> bytes:
+    parts = [_COUNT.pack(len(headers))]
+    for name, content in headers:
+        text = name.encode()
+        parts += [_HEADER.pack(len(text), -1 if content is None else len(content)), text, content or b""]
+    return b"".join([*parts, value])
+
+
+def _unpacked(data: bytes) -> tuple[Headers, bytes]:
+    (count,), at = _COUNT.unpack_from(data), _COUNT.size
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name_size, size = _HEADER.unpack_from(data, at)
+        begin = at + _HEADER.size + name_size
+        name = data[at + _HEADER.size : begin].decode()
+        at = begin + max(0, size)
+        headers.append((name, None if size < 0 else data[begin:at]))
+    return tuple(headers), data[at:]

@@ -12,15 +12,19 @@ from ottla.streams.operators.suppress import unpack_change
 from ottla.streams.records import ValueAndTimestamp, Windowed
 from ottla.streams.serdes import Serde
 from ottla.streams.state.buffer import KeyedBuffer
+from ottla.streams.state.key_value import KeyValueStore
+from ottla.streams.state.versioned import VersionedStore
 
 
 @dataclass(frozen=True, slots=True)
 class StoredView:
     store: str
 
-    def get(self, key: Any, context: Context) -> ValueAndTimestamp | None:
-        found: ValueAndTimestamp | None = context.store(self.store).get_with_timestamp(key)
-        return found
+    def get(self, key: Any, context: Context, as_of_ms: int | None = None) -> ValueAndTimestamp | None:
+        store: KeyValueStore | VersionedStore = context.store(self.store)
+        if as_of_ms is not None and isinstance(store, VersionedStore):
+            return store.get_as_of(key, as_of_ms)
+        return store.get_with_timestamp(key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class WindowedView:
 
     store: str
 
-    def get(self, key: Windowed, context: Context) -> ValueAndTimestamp | None:
+    def get(self, key: Windowed, context: Context, as_of_ms: int | None = None) -> ValueAndTimestamp | None:
         found: ValueAndTimestamp | None = context.store(self.store).fetch_with_timestamp(
             key.key, key.window.start_ms
         )
@@ -40,7 +44,7 @@ class WindowedView:
 class SessionView:
     store: str
 
-    def get(self, key: Windowed, context: Context) -> ValueAndTimestamp | None:
+    def get(self, key: Windowed, context: Context, as_of_ms: int | None = None) -> ValueAndTimestamp | None:
         value = context.store(self.store).fetch_session(key.key, *key.window)
         return None if value is None else ValueAndTimestamp(value, key.window.end_ms)
 
@@ -51,8 +55,8 @@ class FilteredView:
     predicate: Callable[[Any, Any], Any]
     negate: bool
 
-    def get(self, key: Any, context: Context) -> ValueAndTimestamp | None:
-        found = self.parent.get(key, context)
+    def get(self, key: Any, context: Context, as_of_ms: int | None = None) -> ValueAndTimestamp | None:
+        found = self.parent.get(key, context, as_of_ms)
         if found is None or bool(self.predicate(key, found.value)) is self.negate:
             return None
         return found
@@ -63,8 +67,8 @@ class MappedView:
     parent: View
     function: Callable[[Any, Any], Any]
 
-    def get(self, key: Any, context: Context) -> ValueAndTimestamp | None:
-        found = self.parent.get(key, context)
+    def get(self, key: Any, context: Context, as_of_ms: int | None = None) -> ValueAndTimestamp | None:
+        found = self.parent.get(key, context, as_of_ms)
         if found is None:
             return None
         return ValueAndTimestamp(self.function(key, found.value), found.timestamp_ms)
@@ -78,7 +82,7 @@ class JoinedView:
     left_outer: bool
     right_outer: bool
 
-    def get(self, key: Any, context: Context) -> ValueAndTimestamp | None:
+    def get(self, key: Any, context: Context, as_of_ms: int | None = None) -> ValueAndTimestamp | None:
         left = self.left.get(key, context)
         right = self.right.get(key, context)
         if left is None and (right is None or not self.right_outer):
@@ -101,7 +105,7 @@ class SuppressedView:
     key: Serde
     value: Serde
 
-    def get(self, key: Any, context: Context) -> ValueAndTimestamp | None:
+    def get(self, key: Any, context: Context, as_of_ms: int | None = None) -> ValueAndTimestamp | None:
         buffer: KeyedBuffer = context.store(self.buffer)
         member = self.key.serialize(key) or b""
         waiting_ms = buffer.locate(member)

@@ -15,7 +15,7 @@ from typing import Any
 from ottla.streams.operators.base import Operator
 from ottla.streams.records import InputRecord
 from ottla.streams.serdes import Serde
-from ottla.streams.state.spec import StoreSpec
+from ottla.streams.state.spec import StoreKind, StoreSpec
 
 TimestampExtractor = Callable[[InputRecord, Any], int]
 # (topic, key, value, number of partitions) -> partition, or None for the hash of the key.
@@ -101,6 +101,14 @@ class Plan:
             for name, spec in self.stores.items()
             if spec.queryable and spec.logged and name not in self.global_stores
         }
+
+    def versioned_changelogs(self, application_id: str) -> frozenset[str]:
+        """Those that have several values of a key, by their time."""
+        return frozenset(
+            topic
+            for name, topic in self.changelogs(application_id).items()
+            if self.stores[name].kind is StoreKind.VERSIONED
+        )
 
     def decorated(self, application_id: str) -> Plan:
         """The same plan with internal topics named after the application."""

@@ -7,23 +7,21 @@ import struct
 from collections.abc import Iterator
 
 from ottla.streams.state.backend import Backend
-from ottla.streams.state.entry_lists import Entry, EntryLists
+from ottla.streams.state.entry_lists import Entry, EntryLists, Tally
 from ottla.streams.state.time_index import TimeIndex
-
-_SIZE = b""
 
 
 class TimeOrderedBuffer:
     """Entries by a time and a member; a member holds a list of entries. Leaves in order of time, then
     member."""
 
-    __slots__ = ("_index", "_lists", "_size", "name")
+    __slots__ = ("_index", "_lists", "_tally", "name")
 
-    def __init__(self, name: str, backend: Backend, *, width_ms: int) -> None:
+    def __init__(self, name: str, backend: Backend) -> None:
         self.name = name
         self._lists = EntryLists(backend, b"b")
-        self._index = TimeIndex(backend, width_ms)
-        self._size = EntryLists(backend, b"n")
+        self._index = TimeIndex(backend)
+        self._tally = Tally(backend)
 
     def get(self, time_ms: int, member: bytes) -> list[Entry]:
         return list(self._lists.get(_list_key(time_ms, member)))
@@ -32,7 +30,7 @@ class TimeOrderedBuffer:
         """Set the entries of a member at a time; an empty list removes it."""
         list_key = _list_key(time_ms, member)
         listed = self._lists.get(list_key)
-        self._count(len(entries) - len(listed), _bytes_of(entries) - _bytes_of(listed))
+        self._tally.add(len(entries) - len(listed), _bytes_of(entries) - _bytes_of(listed))
         listed[:] = entries
         self._lists.changed(list_key)
         if entries:
@@ -49,30 +47,25 @@ class TimeOrderedBuffer:
             list_key = _list_key(due_ms, member)
             listed = self._lists.get(list_key)
             entries = list(listed)
-            self._count(-len(entries), -_bytes_of(entries))
+            self._tally.add(-len(entries), -_bytes_of(entries))
             listed.clear()
             self._lists.changed(list_key)
             yield due_ms, member, entries
 
     @property
     def records(self) -> int:
-        size = self._size.get(_SIZE)
-        return size[0][0] if size else 0
+        return self._tally.entries
 
     @property
     def size_bytes(self) -> int:
-        size = self._size.get(_SIZE)
-        return size[0][1] if size else 0
+        return self._tally.size_bytes
+
+    def entry_count(self) -> int:
+        return self.records
 
     def flush(self) -> None:
-        self._index.flush()
         self._lists.flush()
-        self._size.flush()
-
-    def _count(self, records: int, size_bytes: int) -> None:
-        size = self._size.get(_SIZE)
-        size[:] = [(self.records + records, self.size_bytes + size_bytes, None)]
-        self._size.changed(_SIZE)
+        self._tally.flush()
 
 
 class KeyedBuffer(TimeOrderedBuffer):
@@ -80,8 +73,8 @@ class KeyedBuffer(TimeOrderedBuffer):
 
     __slots__ = ("_times",)
 
-    def __init__(self, name: str, backend: Backend, *, width_ms: int) -> None:
-        super().__init__(name, backend, width_ms=width_ms)
+    def __init__(self, name: str, backend: Backend) -> None:
+        super().__init__(name, backend)
         self._times = EntryLists(backend, b"k")
 
     def locate(self, member: bytes) -> int | None:

@@ -60,11 +60,12 @@ class EntryLists:
     def changed(self, key: bytes) -> None:
         self._dirty.add(key)
 
-    def keys(self) -> list[bytes]:
-        """Keys of all lists that hold something, sorted."""
+    def between(self, first: bytes, last: bytes) -> list[tuple[bytes, list[Entry]]]:
+        """Lists that hold something, by their keys, both ends included."""
         self.flush()
         size = len(self._prefix)
-        return sorted(key[size:] for key, _ in self._backend.items() if key.startswith(self._prefix))
+        found = self._backend.scan(self._prefix + first, self._prefix + last + b"\0")
+        return [(key[size:], decode_entries(data)) for key, data in found]
 
     def flush(self) -> None:
         for key in sorted(self._dirty):
@@ -75,3 +76,30 @@ class EntryLists:
                 self._backend.delete(self._prefix + key)
         self._dirty.clear()
         self._lists.clear()
+
+
+class Tally:
+    """How many entries a store has, and the bytes of their values, kept with the store."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self, backend: Backend) -> None:
+        self._kept = EntryLists(backend, b"n")
+
+    @property
+    def entries(self) -> int:
+        kept = self._kept.get(b"")
+        return kept[0][0] if kept else 0
+
+    @property
+    def size_bytes(self) -> int:
+        kept = self._kept.get(b"")
+        return kept[0][1] if kept else 0
+
+    def add(self, entries: int, size_bytes: int = 0) -> None:
+        if entries or size_bytes:
+            self._kept.get(b"")[:] = [(self.entries + entries, self.size_bytes + size_bytes, None)]
+            self._kept.changed(b"")
+
+    def flush(self) -> None:
+        self._kept.flush()

@@ -12,15 +12,14 @@ from typing import Any
 from ottla.streams.records import Window, Windowed
 from ottla.streams.serdes import Serde
 from ottla.streams.state.backend import Backend, Log, log_nothing
-from ottla.streams.state.entry_lists import EntryLists
+from ottla.streams.state.entry_lists import EntryLists, Tally
 from ottla.streams.state.time_index import TimeIndex
 
 _CLOCK = b""
-_SPANS_ALIVE = 16
 
 
 class SessionStore:
-    __slots__ = ("_clock", "_index", "_key", "_lists", "_log", "_retention_ms", "_value", "name")
+    __slots__ = ("_clock", "_index", "_key", "_lists", "_log", "_retention_ms", "_tally", "_value", "name")
 
     def __init__(
         self,
@@ -38,9 +37,9 @@ class SessionStore:
         self._value = value
         self._retention_ms = retention_ms
         self._lists = EntryLists(backend, b"s")
-        # Each flush looks through the span that expires next, so spans are a part of what is alive.
-        self._index = TimeIndex(backend, retention_ms // _SPANS_ALIVE)
+        self._index = TimeIndex(backend)
         self._clock = EntryLists(backend, b"c")
+        self._tally = Tally(backend)
 
     def find_sessions(
         self, key: Any, earliest_end_ms: int, latest_start_ms: int
@@ -70,7 +69,7 @@ class SessionStore:
         self._log(key_bytes + struct.pack(">qq", end, start), data, end)
         self._set(key_bytes, start, end, data)
 
-    def restore(self, key: bytes, value: bytes, timestamp_ms: int) -> None:
+    def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
         """Take an entry of the changelog."""
         end, start = struct.unpack(">qq", key[-16:])
         self._set(key[:-16], start, end, value)
@@ -78,6 +77,7 @@ class SessionStore:
     def _set(self, key_bytes: bytes, start: int, end: int, data: bytes | None) -> None:
         self._observe(end)
         listed = self._lists.get(key_bytes)
+        before = len(listed)
         listed[:] = [entry for entry in listed if entry[:2] != (start, end)]
         if data is None or end < self._oldest_live_ms():
             self._index.remove(end, key_bytes)
@@ -88,6 +88,7 @@ class SessionStore:
             listed.append((start, end, data))
             listed.sort(key=lambda entry: entry[:2])
             self._index.add(end, key_bytes)
+        self._tally.add(len(listed) - before)
         self._lists.changed(key_bytes)
 
     def remove(self, session: Windowed) -> None:
@@ -96,14 +97,13 @@ class SessionStore:
     def ended_before(self, end_ms: int) -> list[tuple[Windowed, Any]]:
         """Live sessions of all keys that end before a time, by end, then by key bytes."""
         found: list[tuple[Windowed, Any]] = []
-        for end, key_bytes in self._index.members():
-            if end < end_ms:
-                key = self._key.deserialize(key_bytes)
-                found.extend(
-                    (Windowed(key, Window(start, entry_end)), self._value.deserialize(data))
-                    for start, entry_end, data in self._lists.get(key_bytes)
-                    if entry_end == end
-                )
+        for end, key_bytes in list(self._index.members(before_ms=end_ms)):
+            key = self._key.deserialize(key_bytes)
+            found.extend(
+                (Windowed(key, Window(start, entry_end)), self._value.deserialize(data))
+                for start, entry_end, data in self._lists.get(key_bytes)
+                if entry_end == end
+            )
         return found
 
     def all(self) -> Iterator[tuple[Windowed, Any]]:
@@ -113,11 +113,16 @@ class SessionStore:
         oldest_ms = self._oldest_live_ms()
         for _, key_bytes in self._index.pop_before(oldest_ms):
             listed = self._lists.get(key_bytes)
+            before = len(listed)
             listed[:] = [entry for entry in listed if entry[1] >= oldest_ms]
+            self._tally.add(len(listed) - before)
             self._lists.changed(key_bytes)
-        self._index.flush()
         self._lists.flush()
         self._clock.flush()
+        self._tally.flush()
+
+    def entry_count(self) -> int:
+        return self._tally.entries
 
     def _observe(self, end_ms: int) -> None:
         clock = self._clock.get(_CLOCK)

@@ -14,12 +14,14 @@ from typing import Any
 from ottla.streams.records import ValueAndTimestamp, Window, Windowed
 from ottla.streams.serdes import Serde
 from ottla.streams.state.backend import Backend, Log, log_nothing
-from ottla.streams.state.entry_lists import Entry, EntryLists
+from ottla.streams.state.entry_lists import Entry, EntryLists, Tally
 from ottla.streams.state.keys import key_writer
 from ottla.streams.state.time_index import TimeIndex
 from ottla.streams.windows import UNLIMITED_MS
 
 _CLOCK = b""
+# Of a longer range, lists are looked for instead of asked for one by one.
+_SEGMENTS_MAX = 16
 
 
 class WindowStore:
@@ -34,6 +36,7 @@ class WindowStore:
         "_retention_ms",
         "_segment_ms",
         "_size_ms",
+        "_tally",
         "_value",
         "name",
     )
@@ -60,8 +63,9 @@ class WindowStore:
         self._retention_ms = retention_ms
         self._duplicates = retain_duplicates
         self._lists = EntryLists(backend, b"w")
-        self._index = TimeIndex(backend, self._segment_ms)
+        self._index = TimeIndex(backend)
         self._clock = EntryLists(backend, b"c")
+        self._tally = Tally(backend)
 
     def put(self, key: Any, value: Any, start_ms: int, timestamp_ms: int = -1) -> None:
         """Set the value of a window; ``None`` deletes it. Of a store with duplicates, it only adds."""
@@ -74,7 +78,7 @@ class WindowStore:
         self._log(key_bytes + struct.pack(">q", start_ms), data, timestamp_ms)
         self._set(key_bytes, start_ms, timestamp_ms, data)
 
-    def restore(self, key: bytes, value: bytes, timestamp_ms: int) -> None:
+    def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
         """Take an entry of the changelog."""
         key_bytes, (start_ms,) = key[:-8], struct.unpack(">q", key[-8:])
         self._observe(start_ms)
@@ -84,6 +88,7 @@ class WindowStore:
     def _set(self, key_bytes: bytes, start_ms: int, timestamp_ms: int, data: bytes | None) -> None:
         list_key = self._list_key(key_bytes, start_ms // self._segment_ms)
         listed = self._lists.get(list_key)
+        before = len(listed)
         if not listed:
             self._index.add(start_ms // self._segment_ms * self._segment_ms, key_bytes)
         if not self._duplicates:
@@ -92,6 +97,7 @@ class WindowStore:
             listed.append((start_ms, timestamp_ms, data))
             # Stable: duplicates of one time keep the order in which they came.
             listed.sort(key=_start)
+        self._tally.add(len(listed) - before)
         self._lists.changed(list_key)
 
     def fetch(self, key: Any, start_ms: int) -> Any:
@@ -118,11 +124,8 @@ class WindowStore:
     def fetch_all(self, from_ms: int, to_ms: int) -> Iterator[tuple[Windowed, Any]]:
         """Windows of all keys that start in the range, by start, then by key bytes."""
         found: list[tuple[int, bytes, bytes | None]] = []
-        seen: set[tuple[int, bytes]] = set()
-        for segment_start, key_bytes in self._index.members():
-            if (segment_start, key_bytes) in seen or not from_ms - self._segment_ms < segment_start <= to_ms:
-                continue
-            seen.add((segment_start, key_bytes))
+        first_segment = from_ms // self._segment_ms * self._segment_ms
+        for segment_start, key_bytes in list(self._index.members(first_segment, to_ms + 1)):
             segment_end = segment_start + self._segment_ms - 1
             listed = self._entries(key_bytes, max(from_ms, segment_start), min(to_ms, segment_end))
             found.extend((start, key_bytes, data) for start, _, data in listed)
@@ -136,21 +139,31 @@ class WindowStore:
     def flush(self) -> None:
         for segment_start, key_bytes in self._index.pop_before(self._oldest_live_ms() - self._segment_ms + 1):
             list_key = self._list_key(key_bytes, segment_start // self._segment_ms)
-            self._lists.get(list_key).clear()
+            listed = self._lists.get(list_key)
+            self._tally.add(-len(listed))
+            listed.clear()
             self._lists.changed(list_key)
-        self._index.flush()
         self._lists.flush()
         self._clock.flush()
+        self._tally.flush()
+
+    def entry_count(self) -> int:
+        """Windows, also those that are about to be forgotten."""
+        return self._tally.entries
 
     def _entries(self, key_bytes: bytes, from_ms: int, to_ms: int) -> list[Entry]:
         from_ms = max(from_ms, self._oldest_live_ms())
         found: list[Entry] = []
         first, last = from_ms // self._segment_ms, to_ms // self._segment_ms
-        segments = range(first, last + 1)
-        for segment in self._index.spans() if len(segments) > len(self._index.spans()) else segments:
-            if first <= segment <= last:
-                listed = self._lists.get(self._list_key(key_bytes, segment))
-                found.extend(entry for entry in listed if from_ms <= entry[0] <= to_ms)
+        if last - first < _SEGMENTS_MAX:
+            lists = [self._lists.get(self._list_key(key_bytes, each)) for each in range(first, last + 1)]
+        else:
+            size = len(key_bytes) + 8
+            between = self._lists.between(self._list_key(key_bytes, first), self._list_key(key_bytes, last))
+            # Keys that begin with this one are among them.
+            lists = [listed for key, listed in between if len(key) == size]
+        for listed in lists:
+            found.extend(entry for entry in listed if from_ms <= entry[0] <= to_ms)
         return found
 
     def _observe(self, start_ms: int) -> None:

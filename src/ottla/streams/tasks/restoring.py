@@ -11,6 +11,7 @@ from ottla.streams.state.backend import Backend
 from ottla.streams.state.key_value import KeyValueStore
 from ottla.streams.state.session import SessionStore
 from ottla.streams.state.spec import open_store
+from ottla.streams.state.versioned import VersionedStore
 from ottla.streams.state.window import WindowStore
 from ottla.streams.tasks.task import STREAM_TIME, Memory, node_time
 
@@ -20,11 +21,10 @@ def restore(
 ) -> None:
     """Fill a store. Times are those of its last change: records later than they were are on time again."""
     store = open_store(plan.stores[name], backend)
-    if not isinstance(store, KeyValueStore | WindowStore | SessionStore):
+    if not isinstance(store, KeyValueStore | VersionedStore | WindowStore | SessionStore):
         raise StoreError(f"the store {name} cannot be restored from a changelog")
     latest_ms = -1
     for record in records:
-        assert record.value is not None
         store.restore(record.key or b"", record.value, record.timestamp_ms)
         latest_ms = max(latest_ms, record.timestamp_ms)
     store.flush()

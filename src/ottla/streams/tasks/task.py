@@ -95,7 +95,9 @@ class Task:
         self.memory = Memory(backends(MEMORY))
         shared = global_stores or {}
         self.stores: dict[str, Store] = {
-            name: shared[name] if name in shared else open_store(spec, backends(name), log(name))
+            name: shared[name]
+            if name in shared
+            else open_store(spec, backends(name), log(name), lambda: self.stream_time_ms)
             for name, spec in plan.stores.items()
         }
         self._own_stores = [store for name, store in self.stores.items() if name not in shared]
