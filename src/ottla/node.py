@@ -583,7 +583,7 @@ class Node:
     async def _serve_metrics(self, endpoint: type[MetricsEndpoint] | None) -> None:
         address = self._config.metrics_listener
         if endpoint is not None and address is not None:
-            metrics = endpoint(self._broker, self._server.limits)
+            metrics = endpoint(self._broker, self._server.limits, self._other_brokers.ask)
             await metrics.serve(address)
             self._stack.push_async_callback(metrics.stop)
 

@@ -16,12 +16,14 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 import ottla.testing
 from ottla.server.metrics.declared import METRICS
+from ottla.server.metrics.exporter_names import EXPORTER_METRICS
+from ottla.server.metrics.kafka_names import KAFKA_METRICS
 from ottla.testing import BrokerProcess
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/running.md"
@@ -170,6 +172,96 @@ def test_clients_groups_and_transactions(broker: BrokerProcess) -> None:
     )
 
 
+def test_traffic_under_the_names_of_kafka(broker: BrokerProcess) -> None:
+    prefix = "kafka_server_brokertopicmetrics_"
+    fill(broker, "traffic", 2, 1000)
+    assert value(broker, f"{prefix}messagesin_total", topic="traffic") == 2000
+    files = [path for index in (0, 1) for path in Path(broker.data_dir, f"traffic-{index}").glob("*.log")]
+    assert value(broker, f"{prefix}bytesin_total", topic="traffic") == sum(
+        each.stat().st_size for each in files
+    )
+    assert value(broker, f"{prefix}bytesout_total", topic="traffic") == 0
+    servers = {"bootstrap.servers": broker.bootstrap_servers}
+    consumer = Consumer({**servers, "group.id": "lagging", "enable.auto.commit": False})
+    consumer.assign([TopicPartition("traffic", index, 0) for index in (0, 1)])
+    seen = 0
+    while seen < 2000:
+        seen += len(consumer.consume(500, timeout=20))
+    consumer.commit(
+        offsets=[TopicPartition("traffic", 0, 400), TopicPartition("traffic", 1, 1000)], asynchronous=False
+    )
+    consumer.close()
+    before = scrape(broker)
+    named = {name: labels for name, labels in before if ("topic", "traffic") in labels}
+    assert f"{prefix}totalproducerequests_total" in named
+    sent = before[f"{prefix}bytesout_total", frozenset({("topic", "traffic")})]
+    assert sent >= sum(each.stat().st_size for each in files)
+    assert before[f"{prefix}bytesout_total", frozenset()] >= sent
+    lag = {("consumergroup", "lagging"), ("topic", "traffic")}
+    assert before["kafka_consumergroup_lag", frozenset({*lag, ("partition", "0")})] == 600
+    assert before["kafka_consumergroup_lag", frozenset({*lag, ("partition", "1")})] == 0
+    assert before["kafka_consumergroup_lag_sum", frozenset(lag)] == 600
+    assert before["kafka_consumergroup_current_offset_sum", frozenset(lag)] == 1400
+    assert before["kafka_topic_partitions", frozenset({("topic", "traffic")})] == 2
+    # Nothing that only grows goes back when a topic goes.
+    admin = AdminClient(servers)
+    admin.delete_topics(["traffic"])["traffic"].result(20)
+    after = scrape(broker)
+    for (name, labels), counted in before.items():
+        if name.endswith("_total") and (name, labels) in after:
+            assert after[name, labels] >= counted, name
+    assert not [name for name, labels in after if ("topic", "traffic") in labels]
+
+
+def test_requests_times_and_errors_under_the_names_of_kafka(broker: BrokerProcess) -> None:
+    def requests(name: str, **labels: str) -> float:
+        return value(broker, f"kafka_network_requestmetrics_{name}", **labels)
+
+    fill(broker, "asked", 1, 10)
+    produced, fetched = (
+        requests("requests_total", request="Produce"),
+        requests("requests_total", request="Fetch"),
+    )
+    servers = {"bootstrap.servers": broker.bootstrap_servers}
+    admin = AdminClient(servers)
+    with pytest.raises(KafkaException, match="TOPIC_ALREADY_EXISTS"):
+        admin.create_topics([NewTopic("asked", 1)])["asked"].result(20)
+    assert requests("errors_total", request="CreateTopics", error="TOPIC_ALREADY_EXISTS") == 1
+    assert requests("totaltimems_count", request="CreateTopics") >= 2
+    assert 0 < requests("totaltimems", request="CreateTopics", quantile="0.99") < 20_000
+    producer = Producer({**servers, "linger.ms": 0})
+    consumer = Consumer(
+        {**servers, "group.id": "asking", "auto.offset.reset": "earliest", "fetch.wait.max.ms": 50}
+    )
+    consumer.assign([TopicPartition("asked", 0, 0)])
+
+    def is_timed() -> bool:
+        """Only some of these are looked at."""
+        producer.produce("asked", b"x")
+        producer.flush(20)
+        consumer.consume(10, timeout=0.01)
+        return all(requests("totaltimems_count", request=name) > 0 for name in ("Produce", "FetchConsumer"))
+
+    wait_until(is_timed, broker)
+    consumer.seek(TopicPartition("asked", 0, 10**9))
+    wait_until(
+        lambda: (
+            consumer.consume(1, timeout=0.05) is not None
+            and requests("errors_total", request="Fetch", error="OFFSET_OUT_OF_RANGE") >= 1
+        ),
+        broker,
+    )
+    consumer.close()
+    assert requests("requests_total", request="Produce") > produced
+    assert requests("requests_total", request="FetchConsumer") > fetched
+    assert requests("requests_total", request="FetchFollower") == 0
+    idle = value(broker, "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent")
+    assert 0 < idle <= 1
+    assert value(broker, "kafka_controller_kafkacontroller_activecontrollercount") == 1
+    assert value(broker, "kafka_brokers") == 1
+    assert value(broker, "kafka_server_raftmetrics_current_state", current_state="leader") == 1
+
+
 def test_every_metric_is_there_with_its_help(broker: BrokerProcess) -> None:
     with urlopen(
         Request(url(broker), headers={"Accept": "application/openmetrics-text"}), timeout=20
@@ -178,7 +270,7 @@ def test_every_metric_is_there_with_its_help(broker: BrokerProcess) -> None:
         assert reply.read().endswith(b"# EOF\n")
     with urlopen(url(broker), timeout=20) as reply:
         text = reply.read().decode()
-    for declared in METRICS:
+    for declared in (*METRICS, *KAFKA_METRICS, *EXPORTER_METRICS):
         assert f"# HELP {declared.name} {declared.help}\n# TYPE {declared.name} {declared.kind}\n" in text
     assert re.search(r"^process_cpu_seconds_total [\d.]+$", text, re.MULTILINE) or sys.platform != "linux"
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from ottla.handlers.figures import RequestFigures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -63,6 +65,7 @@ class Broker:
     authorizer: Authorizer | None = None
     """None: everybody may do everything."""
     quotas: ClientQuotas | None = None
+    figures: RequestFigures = field(default_factory=RequestFigures)
     check_listeners: Callable[[BrokerConfig, Collection[str]], None] | None = None
     """ConfigError if its listeners could not do with a configuration in which these keys changed; takes the
     disk. None where there is nothing to check."""

@@ -57,6 +57,7 @@ Topics = list[tuple[bytes, list[FetchedPartition]]]
 def fetch(
     broker: Broker, session: Session, version: int, frame: memoryview, at: int
 ) -> list[ReadableBuffer] | PendingReply:
+    broker.figures.fetches += 1
     request = codec.parse(frame, at, version)
     max_bytes = broker.config.fetch_bytes_max
     if request.max_bytes > max_bytes:  # noqa: PLR1730 - half the time of min()
@@ -77,6 +78,8 @@ def fetch(
     topics, enough = attempt.collect()
     if enough or (request.max_wait_ms <= 0 and not attempt.must_load):
         return attempt.encode(topics)
+    if request.min_bytes > 1:
+        attempt.take_back(topics)
     return attempt.wait()
 
 
@@ -122,7 +125,11 @@ def _look_again(fetch_set: FetchSet, permissions: Permissions) -> None:
             fetch_set.ready[entry] = None
 
 
-def _failed(entry: FetchEntry, error: ErrorCode) -> FetchedPartition:
+def _failed(broker: Broker, entry: FetchEntry, error: ErrorCode) -> FetchedPartition:
+    figures = broker.figures
+    figures.errors[ApiKey.FETCH, error.value] += 1
+    if entry.partition is not None:
+        figures.failed_fetches[entry.partition.topic_partition.topic] += 1
     return FetchedPartition(entry.index, error.value, -1, -1, -1, b"")
 
 
@@ -189,15 +196,18 @@ class _Attempt:
             row = (
                 self._read(entry, room, got == 0)
                 if readable is None or entry.topic in readable or self._may_read(entry.topic)
-                else _failed(entry, ErrorCode.topic_authorization_failed)
+                else _failed(self._broker, entry, ErrorCode.topic_authorization_failed)
             )
             size = len(row.records)
             if size:
                 got += size
                 room -= size
+                # What was read is of a partition. Where the answer is not sent, `take_back` is called.
+                entry.partition.sent_bytes += size  # type: ignore[union-attr]
                 # Still unread until the client says otherwise; last in line for the next answer.
-                del fetch_set.ready[entry]
-                fetch_set.ready[entry] = None
+                ready = fetch_set.ready
+                del ready[entry]
+                ready[entry] = None
             elif row.error_code or row.diverging is not None or row.preferred >= 0:
                 is_urgent = True
             else:
@@ -259,10 +269,10 @@ class _Attempt:
         if partition is None or partition.role is not _LEADER:
             partition = self._resolve(entry)
             if partition is None:
-                return _failed(entry, self._unknown(entry))
+                return _failed(self._broker, entry, self._unknown(entry))
             is_led_elsewhere = partition.role is not _LEADER
             if is_led_elsewhere and not self._may_follow(partition):
-                return _failed(entry, _not_led(partition, entry.leader_epoch))
+                return _failed(self._broker, entry, _not_led(partition, entry.leader_epoch))
         records: ReadableBuffer = b""
         aborted: list[tuple[int, int]] | None = None
         high_watermark = partition.high_watermark
@@ -297,15 +307,15 @@ class _Attempt:
                     if aborted is not None:
                         aborted = partition.log.aborted_in(entry.offset, records)
             elif entry.offset > partition.log.next_offset:
-                return _failed(entry, ErrorCode.offset_out_of_range)
+                return _failed(self._broker, entry, ErrorCode.offset_out_of_range)
         except KafkaError as error:
-            return _failed(entry, error.code)
+            return _failed(self._broker, entry, error.code)
         except NotInMemory as missing:
             self._missing = [*(self._missing or ()), missing]
         except OSError as error:
             topic = partition.topic_partition.topic
             log.error("cannot read %s-%d at offset %d: %s", topic, entry.index, entry.offset, error)
-            return _failed(entry, ErrorCode.kafka_storage_error)
+            return _failed(self._broker, entry, ErrorCode.kafka_storage_error)
         return fetched(entry.index, high_watermark, stable, partition.log.start_offset, records, aborted)
 
     def _may_follow(self, partition: Partition) -> bool:
@@ -403,6 +413,8 @@ class _Attempt:
                     entry.sent_high_watermark = row.high_watermark
                     entry.sent_log_start = row.log_start_offset
         if fetch_set.replica_id >= 0:
+            session.is_replica = True
+            self._broker.figures.follower_fetches += 1
             self._count_sent(topics)
         if session_id == SESSIONLESS:
             fetch_set.let_go()
@@ -446,7 +458,17 @@ class _Attempt:
             for row in rows:
                 partition = self._set.entries[topic, row.partition].partition
                 if row.records and partition is not None:
+                    partition.sent_to_followers += len(row.records)
                     throttles.sent(partition, len(row.records))
+
+    def take_back(self, topics: Topics) -> None:
+        """What was collected is too little to be sent, and read again later. Anything is enough for most."""
+        for topic, rows in topics:
+            for row in rows:
+                if row.records:
+                    partition = self._set.entries[topic, row.partition].partition
+                    if partition is not None:
+                        partition.sent_bytes -= len(row.records)
 
     def wait(self) -> PendingReply:
         self._loop = asyncio.get_running_loop()
@@ -474,6 +496,8 @@ class _Attempt:
         if enough or (self._overdue and not self.must_load):
             self._answer(topics)
         else:
+            if self._request.min_bytes > 1:
+                self.take_back(topics)
             self._set.watch()
 
     def _finish(self) -> None:

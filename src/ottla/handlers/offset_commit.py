@@ -39,6 +39,7 @@ Errors: TypeAlias = dict[tuple[str, uuid.UUID | None, int], int]
 def offset_commit(
     broker: Broker, session: Session, version: int, frame: memoryview, at: int
 ) -> list[ReadableBuffer] | PendingReply:
+    broker.figures.commits += 1
     if len(frame) > COMMITTED_AT_ONCE_BYTES_MAX:
         # The buffer of the request is about to be reused.
         return _commit_many(broker, session, version, memoryview(bytes(frame)), at)
@@ -46,12 +47,12 @@ def offset_commit(
     errors: Errors = {}
     commits = _commits(broker, session, request.group_id, request.topics, version, errors)
     if not commits:
-        return [_encode(session, version, request, errors)]
+        return [_encode(broker, session, version, request, errors)]
     try:
         stored = broker.groups.commit_nowait(_command(request, commits, version))
     except KafkaError as error:
         _fail(commits, version, error, errors)
-        return [_encode(session, version, request, errors)]
+        return [_encode(broker, session, version, request, errors)]
 
     def finished(done: asyncio.Future[list[list[ErrorCode]]]) -> None:
         if done.cancelled():
@@ -64,7 +65,7 @@ def offset_commit(
         else:
             reply.fail(error)
             return
-        reply.complete([_encode(session, version, request, errors)])
+        reply.complete([_encode(broker, session, version, request, errors)])
 
     # The commit goes on without its client.
     reply = PendingReply(on_cancel=lambda: None)
@@ -105,7 +106,7 @@ async def _commit_in_turns(
             _fail(commits, version, error, errors)
         else:
             _note(commits, version, codes, errors)
-    return await offload.run(_encode, session, version, request, errors)
+    return await offload.run(_encode, broker, session, version, request, errors)
 
 
 def _slices(topics: Sequence[codec.CommittedTopic]) -> Iterator[list[codec.CommittedTopic]]:
@@ -208,7 +209,12 @@ def _fail(commits: list[TopicCommit], version: int, error: KafkaError, errors: E
             errors[_key(commit, version, item.partition)] = error.code.value
 
 
-def _encode(session: Session, version: int, request: codec.OffsetCommitRequest, errors: Errors) -> bytes:
+def _encode(
+    broker: Broker, session: Session, version: int, request: codec.OffsetCommitRequest, errors: Errors
+) -> bytes:
+    for code in errors.values():
+        if code:
+            broker.figures.errors[ApiKey.OFFSET_COMMIT, code] += 1
     return codec.encode(
         version,
         [

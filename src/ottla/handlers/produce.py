@@ -32,6 +32,7 @@ Rows = list[tuple[bytes, list[codec.PartitionResult]]]
 def produce(
     broker: Broker, session: Session, version: int, frame: memoryview, at: int
 ) -> list[ReadableBuffer] | PendingReply | None:
+    broker.figures.produces += 1
     request = codec.parse(frame, at, version)
     transactional_id, acks, timeout_ms, topics = request
     walk = session.listener in broker.config.walking_listeners
@@ -49,6 +50,9 @@ def produce(
             and transactional_id is None
         ) and not _is_permitted(authorizer, session, version, request):
             topics, refused = _permitted(broker, authorizer.permissions(session), session, version, request)
+            for _, rows in refused:
+                for row in rows:
+                    broker.figures.errors[ApiKey.PRODUCE, row.error_code] += 1
             request = request._replace(topics=topics)
     if transactional_id is None:
         outcome = broker.appends.append(version, acks, timeout_ms, topics, walk)

@@ -57,6 +57,24 @@ class PendingReply:
         if self._notify is not None:
             self._notify(self)
 
+    @property
+    def waits_for_more(self) -> bool:
+        """It could be answered now, with less than was asked for."""
+        return self._on_hurry is not None and self.body is None
+
+    def tell_before(self, told: Callable[[], None]) -> None:
+        """Call it when the answer is there, before the connection takes it; at once if it is there."""
+        notify = self._notify
+        if self.body is not None:
+            told()
+        elif notify is not None:
+
+            def tell(reply: PendingReply) -> None:
+                told()
+                notify(reply)
+
+            self._notify = tell
+
     def hurry(self) -> None:
         """The broker is stopping: answer now if waiting was only for more."""
         if self._on_hurry is not None and self.body is None:

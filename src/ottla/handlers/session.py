@@ -43,6 +43,7 @@ class Session:
         "client_id_length",
         "host",
         "is_by_token",
+        "is_replica",
         "limits",
         "listener",
         "on_closed",
@@ -66,6 +67,8 @@ class Session:
         """How the client proves who it is; None where nobody asks for it."""
         self.is_by_token = False
         """It came with a delegation token."""
+        self.is_replica = False
+        """It is another broker, and fetches as a follower."""
         self.host = host
         self.address = f"{host}:{port}"
         self.principal = ANONYMOUS

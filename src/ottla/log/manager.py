@@ -121,6 +121,10 @@ class LogManager:
         found = next((found for found in self._dirs if found.path == path.rstrip("/")), None)
         return None if found is None else found.failure
 
+    @property
+    def failed_directories(self) -> int:
+        return sum(directory.failure is not None for directory in self._dirs)
+
     def refused(self, path: str, error: OSError, doing: str) -> None:
         """Something in a directory could not be written: say so, and act upon it."""
         for directory in self._dirs:

@@ -99,6 +99,7 @@ logger = logging.getLogger(__name__)
 
 # Whoever stops while it leads waits so long for the others to hear of it.
 FAREWELL_SECONDS = 1.0
+COMMITS_REMEMBERED = 100
 
 
 class Leadership(NamedTuple):
@@ -125,6 +126,7 @@ class LeadershipListener(Protocol):
 class Appended(NamedTuple):
     last_offset: int
     committed: asyncio.Future[None]
+    appended_at: float = 0.0
 
 
 class QuorumDescription(NamedTuple):
@@ -188,6 +190,8 @@ class RaftDriver:
         """Set, and replaced by another, when fetches that wait may have something to answer."""
         self._appended = asyncio.Event()
         self._waiting: deque[Appended] = deque()
+        self.commit_seconds: deque[float] = deque(maxlen=COMMITS_REMEMBERED)
+        """How long what was appended last had to wait to be committed."""
         self._led_epoch: int | None = None
         """The one whose first record this node has written."""
         self._unsynced: list[bytes] = []
@@ -220,6 +224,15 @@ class RaftDriver:
     @property
     def start_offset(self) -> int:
         return self._log.start_offset
+
+    @property
+    def role(self) -> Role:
+        return self._core.role
+
+    @property
+    def voted_for(self) -> int | None:
+        """In this epoch."""
+        return None if self._core.voted is None else self._core.voted.id
 
     @property
     def leadership(self) -> Leadership:
@@ -413,7 +426,7 @@ class RaftDriver:
     def _when_committed(self) -> Appended:
         """Of everything up to the end of the log."""
         future = asyncio.get_running_loop().create_future()
-        appended = Appended(self._log.next_offset - 1, future)
+        appended = Appended(self._log.next_offset - 1, future, self._runtime.clock.monotonic())
         self._waiting.append(appended)
         return appended
 
@@ -606,7 +619,8 @@ class RaftDriver:
         self._uncommitted.publish(high_watermark)
         self._snapshot_if_due(self._publisher.image)
         while self._waiting and self._waiting[0].last_offset < high_watermark:
-            future = self._waiting.popleft().committed
+            _, future, appended_at = self._waiting.popleft()
+            self.commit_seconds.append(self._runtime.clock.monotonic() - appended_at)
             # Whoever asked may have gone; the records stay.
             if not future.done():
                 future.set_result(None)

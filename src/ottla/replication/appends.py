@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeAlias
@@ -142,6 +143,8 @@ class Appends:
         self._replicas = replicas
         self._ask_coordinator = ask_coordinator
         self._tasks = tasks
+        self.failures: Counter[tuple[str, int]] = Counter()
+        """Refusals of records, by topic (empty where that is not known) and error code."""
 
     def append(  # noqa: PLR0912 - a call per branch would cost what this path may not
         self,
@@ -172,17 +175,20 @@ class Appends:
             for index, records in data:
                 partition = partitions.get(index) if partitions is not None else None
                 if acks not in (-1, 0, 1):
-                    row = PartitionResult(index, ErrorCode.invalid_required_acks.value)
+                    row = self._failed(PartitionResult(index, ErrorCode.invalid_required_acks.value))
                 elif partition is None:
-                    row = _missing(partitions, index, by_id=by_id)
+                    row = self._failed(_missing(partitions, index, by_id=by_id))
                 elif partition.is_internal:
-                    row = PartitionResult(index, ErrorCode.invalid_topic_exception.value)
+                    row = self._failed(PartitionResult(index, ErrorCode.invalid_topic_exception.value))
                 else:
                     if transaction is not None:
                         verdict = transaction.of(partition)
                     try:
                         if verdict is not None and isinstance(verdict, Refusal):
-                            row = PartitionResult(index, verdict.code.value, error_message=verdict.message)
+                            row = self._failed(
+                                PartitionResult(index, verdict.code.value, error_message=verdict.message),
+                                partition,
+                            )
                         elif (preparations.queues and partition.topic_partition in preparations.queues) or (
                             (walk or partition.log.prepares)
                             and (quick_bytes := quick_bytes - len(records)) < 0
@@ -203,16 +209,21 @@ class Appends:
                                 base_offset, _, append_time_ms, start_offset, _ = result
                                 row = appended(index, base_offset, append_time_ms, start_offset)
                     except (KafkaError, OSError) as error:
-                        row = _refused(partition, error)
+                        row = self._failed(_refused(partition, error), partition)
                 rows.append(row)
             results.append((topic, rows))
         if waiting or (to_flush and acks):
             return self._finish_later(acks, timeout_ms, results, waiting, to_flush, uncommitted)
         if uncommitted:
             pending = PendingAppend(results)
-            _CommitWait(pending, uncommitted, timeout_ms)
+            _CommitWait(pending, uncommitted, timeout_ms, self.failures)
             return pending
         return results
+
+    def _failed(self, row: PartitionResult, partition: Partition | None = None) -> PartitionResult:
+        topic = "" if partition is None else partition.topic_partition.topic
+        self.failures[topic, row.error_code] += 1
+        return row
 
     def append_transactional(
         self, version: int, request: ProduceRequest, walk: bool
@@ -310,7 +321,7 @@ class Appends:
                         rows[at].partition, error.code.value, error_message=error.message
                     )
             if uncommitted:
-                _CommitWait(pending, uncommitted, timeout_ms)
+                _CommitWait(pending, uncommitted, timeout_ms, self.failures)
             else:
                 pending.finish()
 
@@ -333,7 +344,7 @@ class Appends:
                 rows[at].partition, result.base_offset, result.log_append_time_ms, result.start_offset
             )
         except (KafkaError, OSError) as error:
-            rows[at] = _refused(partition, error)
+            rows[at] = self._failed(_refused(partition, error), partition)
             if acks == 0:
                 log.warning(
                     "records of a producer with acks=0, which cannot be told, were refused: %s", error
@@ -343,10 +354,17 @@ class Appends:
 class _CommitWait:
     """A request until all its records are committed, or its time is up. No task waits for it."""
 
-    __slots__ = ("_left", "_pending", "_timer", "_uncommitted", "_waiters")
+    __slots__ = ("_failures", "_left", "_pending", "_timer", "_uncommitted", "_waiters")
 
-    def __init__(self, pending: PendingAppend, uncommitted: list[_Uncommitted], timeout_ms: int) -> None:
+    def __init__(
+        self,
+        pending: PendingAppend,
+        uncommitted: list[_Uncommitted],
+        timeout_ms: int,
+        failures: Counter[tuple[str, int]],
+    ) -> None:
         self._pending = pending
+        self._failures = failures
         self._uncommitted = uncommitted
         self._left = len(uncommitted)
         self._timer = asyncio.get_running_loop().call_later(max(timeout_ms, 0) / 1000, self._expire)
@@ -377,6 +395,7 @@ class _CommitWait:
         # Unless the records could not even be synced here.
         if not rows[at].error_code:
             rows[at] = rows[at]._replace(error_code=code.value, error_message=message)
+            self._failures["", code.value] += 1
 
 
 def _note(

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import struct
+from collections.abc import Iterable, Iterator
 
 from ottla.client import replica_fetch as codec
 from ottla.client.connections import Connections
@@ -72,6 +73,12 @@ class Fetchers:
         self._by_leader: dict[int, _Fetcher] = {}
         self._leader_of: dict[Partition, tuple[int, int]] = {}
 
+    def __iter__(self) -> Iterator[tuple[int, Followed]]:
+        """Partitions that are followed, each with the broker that leads it."""
+        return (
+            (leader, followed) for leader, fetcher in self._by_leader.items() for followed in fetcher.followed
+        )
+
     def address_of(self, broker_id: int) -> tuple[str, int] | None:
         broker = self.in_sync.image.brokers.get(broker_id)
         for endpoint in () if broker is None else broker.endpoints:
@@ -121,6 +128,10 @@ class _Fetcher:
             },
             CONNECT_SECONDS,
         )
+
+    @property
+    def followed(self) -> Iterable[Followed]:
+        return self._session
 
     def add(self, followed: Followed) -> None:
         self._session.add(followed)
@@ -260,6 +271,7 @@ class _Fetcher:
             if partition.log.next_offset != row.log_start_offset:
                 raise
             await self._begin_anew(followed, row.log_start_offset)
+        followed.leader_high_watermark = row.high_watermark
         followed.is_behind = partition.log.next_offset < row.high_watermark
         self._fetchers.throttles.fetched(partition, len(row.records))
 

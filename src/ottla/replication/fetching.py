@@ -29,7 +29,15 @@ _SESSION_ERRORS = {
 class Followed:
     """A partition in one leader epoch. Another epoch makes another."""
 
-    __slots__ = ("is_behind", "key", "leader_epoch", "not_before", "partition", "sent")
+    __slots__ = (
+        "is_behind",
+        "key",
+        "leader_epoch",
+        "leader_high_watermark",
+        "not_before",
+        "partition",
+        "sent",
+    )
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -41,6 +49,8 @@ class Followed:
         """What the leader's session has of it."""
         self.is_behind = True
         """It lacks something that is committed; until it has asked, it may."""
+        self.leader_high_watermark = 0
+        """As of the last answer."""
 
     @property
     def is_current(self) -> bool:
@@ -71,6 +81,9 @@ class FetchSession:
 
     def __len__(self) -> int:
         return len(self._followed)
+
+    def __iter__(self) -> Iterator[Followed]:
+        return iter(self._followed.values())
 
     def add(self, followed: Followed) -> None:
         self._followed[followed.key] = followed

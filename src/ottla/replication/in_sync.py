@@ -56,6 +56,8 @@ class InSync:
         self._proposals: dict[IsrProposal, Partition] = {}
         self._noted = asyncio.Event()
         self._says = Seldom(clock)
+        self.shrinks = self.expansions = 0
+        """Of in-sync replicas, as the controller has agreed to them."""
 
     @property
     def broker_epoch(self) -> int:
@@ -126,7 +128,10 @@ class InSync:
         if leading is None or not leading.is_current(proposal):
             return True
         if isinstance(answer, IsrState):
+            before = len(leading.isr)
             if leading.agreed(proposal, answer):
+                self.shrinks += len(answer.isr) < before
+                self.expansions += len(answer.isr) > before
                 log.info("%s: brokers %s are in sync now", partition.topic_partition, list(answer.isr))
                 partition.isr_agreed()
             return True

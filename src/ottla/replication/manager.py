@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from ottla.config import BrokerConfig, resolve_topic
@@ -24,6 +24,9 @@ from ottla.replication.throttles import Throttles
 from ottla.replication.turns import ProducerTurns
 from ottla.runtime import Offload
 from ottla.wire.errors import KafkaError, NotLeaderOrFollower, StorageError, UnknownTopicOrPartition
+
+if TYPE_CHECKING:
+    from ottla.replication.fetching import Followed
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +67,10 @@ class Following(Protocol):
         ...
 
     def unfollow(self, partition: Partition) -> None: ...
+
+    def __iter__(self) -> Iterator[tuple[int, Followed]]:
+        """What is followed, each with the broker that leads it."""
+        ...
 
 
 class ReplicaManager:

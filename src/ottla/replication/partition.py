@@ -52,6 +52,7 @@ class Watcher(Protocol):
 class Partition:
     __slots__ = (
         "_in_sync",
+        "appends",
         "end_watchers",
         "high_watermark",
         "is_internal",
@@ -61,6 +62,8 @@ class Partition:
         "log",
         "replicas",
         "role",
+        "sent_bytes",
+        "sent_to_followers",
         "topic_id",
         "topic_partition",
         "watchers",
@@ -86,6 +89,12 @@ class Partition:
         self.watchers: dict[Watcher, None] = {}
         self.end_watchers: dict[Watcher, None] = {}
         """Followers, who read beyond the high watermark."""
+        # To be told of, while this object is there.
+        self.appends = 0
+        self.sent_bytes = 0
+        """To whoever fetched."""
+        self.sent_to_followers = 0
+        """Of these."""
 
     @property
     def last_stable_offset(self) -> int:
@@ -142,15 +151,17 @@ class Partition:
         """
         if self.role is not _LEADER:
             self.check_leads()
-        if acks == ACKS_ALL and len(self.isr) < self.log.config.min_insync_replicas:
+        log = self.log
+        if acks == ACKS_ALL and len(self.isr) < log.config.min_insync_replicas:
             self._check_in_sync()
+        self.appends += 1
         if self.leadership is not None:
-            end_before = self.log.next_offset
-            result = self.log.append(records, self.leader_epoch, trusted, transaction, 0, walk, prepared)
+            end_before = log.next_offset
+            result = log.append(records, self.leader_epoch, trusted, transaction, 0, walk, prepared)
             self._appended(self.leadership, end_before)
             return result
-        result = self.log.append(records, self.leader_epoch, trusted, transaction, 0, walk, prepared)
-        self.high_watermark = self.log.next_offset
+        result = log.append(records, self.leader_epoch, trusted, transaction, 0, walk, prepared)
+        self.high_watermark = log.next_offset
         if self.watchers:
             self.notify()
         return result

@@ -7,14 +7,14 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from ottla.handlers.registry import REGISTRY, Apis
 from ottla.handlers.reply import PendingReply
 from ottla.handlers.session import Session
 from ottla.runtime.disk import ReadableBuffer
 from ottla.runtime.turns import call_in_turn
-from ottla.server.dispatch import Dispatch, add_header
+from ottla.server.dispatch import Answer, Dispatch, add_header
 from ottla.server.long_answers import UNCOUNTED_BYTES_MAX
 from ottla.wire.frame import FrameReader, MalformedFrame
 
@@ -40,6 +40,8 @@ UNTRUSTED_BYTES_MAX = 64 * 1024
 REQUESTS_BETWEEN_LOOKS = 4
 """At the clock, whose price the fast requests would pay."""
 
+NoteTime: TypeAlias = Callable[[Session, int, float, float], None]
+"""Told whose request it was, its API key, the seconds it was worked on at once, and those to its answer."""
 FinishedReply = tuple[list[ReadableBuffer], int]
 """With its size in bytes."""
 
@@ -182,6 +184,30 @@ class Connection(asyncio.BufferedProtocol):
             self._dispatch = self._limits.dispatcher.dispatch
         else:
             self._dispatch = lambda frame, session: (0, False, take(frame))
+
+    def time_next(self, note: NoteTime) -> None:
+        """Of all requests to come the next. Others need not even ask whether they are to be timed."""
+        if self._dispatch != self._limits.dispatcher.dispatch:
+            return
+        monotonic = self._limits.monotonic
+
+        def timed(frame: memoryview, session: Session) -> Answer:
+            self._dispatch = self._limits.dispatcher.dispatch
+            key = int.from_bytes(frame[:2])
+            began = monotonic()
+            answer = self._dispatch(frame, session)
+            worked = monotonic() - began
+            reply = answer[2]
+            if isinstance(reply, PendingReply):
+                # Its connection has to be told who waits for the reply first.
+                asyncio.get_running_loop().call_soon(
+                    reply.tell_before, lambda: note(session, key, worked, monotonic() - began)
+                )
+            else:
+                note(session, key, worked, worked)
+            return answer
+
+        self._dispatch = timed
 
     # Requests
 
@@ -424,6 +450,10 @@ class Connection(asyncio.BufferedProtocol):
     def is_waiting(self) -> bool:
         """For answers, or for memory."""
         return bool(self._pending) or self._wanted_bytes > 0
+
+    @property
+    def waiting_fetches(self) -> int:
+        return sum(isinstance(reply, PendingReply) and reply.waits_for_more for reply in self._pending)
 
     @property
     def unfinished_bytes(self) -> int:

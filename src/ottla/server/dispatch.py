@@ -23,10 +23,12 @@ from ottla.wire.errors import NotController, UnsupportedVersion
 from ottla.wire.frame import MalformedFrame
 from ottla.wire.messages import Codec, SerialError, codec
 from ottla.wire.primitives import skip_tags
-from ottla.wire.refused_answers import is_for_another_controller, list_fields
+from ottla.wire.refused_answers import error_codes, is_for_another_controller, list_fields
 
 DECODED_AT_ONCE_BYTES_MAX = 64 * 1024
 WRITTEN_AT_ONCE_ITEMS_MAX = 1000
+NOTED_ITEMS_MAX = 100
+"""Of an answer, so many are looked at for errors to count."""
 BEGINNING_SECONDS_MAX = 0.005
 PERCENT = 100
 _HEADER = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
@@ -75,6 +77,7 @@ class Dispatcher:
         self, broker: Broker, tasks: TaskScope, long_answers: LongAnswers, request_bytes: ByteBudget
     ) -> None:
         self._broker = broker
+        self._monotonic = broker.runtime.clock.monotonic
         self._tasks = tasks
         self.long_answers = long_answers
         self.request_bytes = request_bytes
@@ -153,6 +156,7 @@ class Dispatcher:
             at = skip_tags(frame, at)
         flexible = message.response_header_flexible
         handler = api.load()
+        self._broker.figures.counts[api.key] += 1
         if len(frame) > DECODED_AT_ONCE_BYTES_MAX:
             kept = _Copy(frame, self.request_bytes)
             return correlation_id, flexible, self._answer_large(api, message, context, kept, at)
@@ -161,7 +165,12 @@ class Dispatcher:
             answer = self._ask_controller(api, message, context, bytes(frame), request)
             return correlation_id, flexible, self._later(answer, api, context)
         if not api.is_async:
-            return correlation_id, flexible, [message.write(handler(self._broker, context, request))]
+            began = self._monotonic()
+            result = handler(self._broker, context, request)
+            body: list[ReadableBuffer] = [message.write(result)]
+            self._note(api.key, result)
+            self._broker.figures.answered(api.key, began, self._monotonic())
+            return correlation_id, flexible, body
         answer = self._answer(api, message, context, request)
         return correlation_id, flexible, self._later(answer, api, context)
 
@@ -178,21 +187,25 @@ class Dispatcher:
             # An answer may be long in coming: what was asked is kept once, not twice.
             kept.drop()
             result = await self._handled(api, context, request)
+            self._note(api.key, result)
             return [await offload.run(message.write, result)]
 
         return self._later(answer(), api, context, kept)
 
     async def _begin(self) -> None:
         """Hundreds may ask at the same moment: in one round of the loop only so many begin to be answered."""
-        monotonic = self._broker.runtime.clock.monotonic
         if self._beginning_until is None:
-            self._beginning_until = monotonic() + BEGINNING_SECONDS_MAX
+            self._beginning_until = self._monotonic() + BEGINNING_SECONDS_MAX
             asyncio.get_running_loop().call_soon(self._end_round)
-        elif monotonic() > self._beginning_until:
+        elif self._monotonic() > self._beginning_until:
             await take_turn(is_newcomer=True)
 
     def _end_round(self) -> None:
         self._beginning_until = None
+
+    def _note(self, key: ApiKey, result: Any) -> None:
+        for code in error_codes(result, NOTED_ITEMS_MAX):
+            self._broker.figures.errors[key, code] += 1
 
     async def _handled(self, api: Api, context: RequestContext, request: Any) -> Any:
         result = api.load()(self._broker, context, request)
@@ -202,7 +215,9 @@ class Dispatcher:
         self, api: Api, message: Codec, context: RequestContext, request: Any
     ) -> list[ReadableBuffer]:
         await self._begin()
-        return await self._written(message, await self._handled(api, context, request))
+        result = await self._handled(api, context, request)
+        self._note(api.key, result)
+        return await self._written(message, result)
 
     async def _written(self, message: Codec, result: Any) -> list[ReadableBuffer]:
         if _items(result, WRITTEN_AT_ONCE_ITEMS_MAX) < WRITTEN_AT_ONCE_ITEMS_MAX:
@@ -223,6 +238,7 @@ class Dispatcher:
             await self._begin()
             result = await self._handled(api, context, request)
             if not is_for_another_controller(api.key, result):
+                self._note(api.key, result)
                 return await self._written(message, result)
         return await self._forward(api, message, context, frame, request)
 
@@ -275,12 +291,14 @@ class Dispatcher:
         # As in Apache Kafka, whose clients expect nothing else: otherwise each of thousands of clients could
         # have a hundred such requests under way.
         reply = PendingReply(task.cancel, is_alone=True)
+        began = self._monotonic()
 
         def finished(done: asyncio.Task[Any]) -> None:
             if kept is not None:
                 kept.drop()
             if done.cancelled():
                 return
+            self._broker.figures.answered(api.key, began, self._monotonic())
             if (error := done.exception()) is not None:
                 reply.fail(error)
             else:

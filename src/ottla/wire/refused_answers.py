@@ -1,4 +1,5 @@
-"""Whether an answer says that another node is to be asked, as the active controller or on behalf of it."""
+"""Which errors an answer has, and whether one says that another node is to be asked: as the active
+controller, or on behalf of it."""
 
 from __future__ import annotations
 
@@ -33,3 +34,21 @@ def _has_error(entity: Any, code: ErrorCode) -> bool:
         for item in getattr(entity, name) or ()
         if is_dataclass(item)
     )
+
+
+def error_codes(answer: Any, items_max: int) -> list[int]:
+    """Those of an answer and of what it lists; of long lists the first."""
+    found: list[int] = []
+    _gather(answer, found, items_max)
+    return found
+
+
+def _gather(entity: Any, found: list[int], items_max: int) -> None:
+    code = getattr(entity, "error_code", None)
+    if code is not None and code is not ErrorCode.none:
+        found.append(int(code))
+    for name in list_fields(cast(Hashable, type(entity))):
+        items = getattr(entity, name) or ()
+        if items and is_dataclass(items[0]):
+            for item in items[:items_max]:
+                _gather(item, found, items_max)

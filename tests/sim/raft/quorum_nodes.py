@@ -10,6 +10,7 @@ from uuid import UUID
 
 from ottla.config import BrokerConfig
 from ottla.config.listeners import Endpoint
+from ottla.handlers.figures import RequestFigures
 from ottla.handlers.registry import CONTROLLER_REGISTRY
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.meta_properties import MetaProperties, make_dir
@@ -96,6 +97,7 @@ class QuorumNode:
             authorizer=None,
             quotas=None,
             telemetry=SimpleNamespace(forget=lambda _: None),
+            figures=RequestFigures(),
         )
         server = Server(
             runtime,

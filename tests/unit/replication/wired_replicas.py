@@ -21,6 +21,7 @@ from ottla.client.replica_fetch import ReplicaFetched
 from ottla.config import BrokerConfig, LogConfig
 from ottla.handlers.context import Broker
 from ottla.handlers.fetch import fetch
+from ottla.handlers.figures import RequestFigures
 from ottla.handlers.reply import PendingReply
 from ottla.handlers.session import Session
 from ottla.log.manager import LogManager
@@ -106,6 +107,7 @@ class Node:
             "fetch_sessions": FetchSessions(clock, runtime.random, 10),
             "cold_reads": ColdReads(runtime, tasks),
             "nearest_replicas": replica_selector(config, self.replicas.in_sync),
+            "figures": RequestFigures(),
             "tasks": tasks,
         }
         self.broker = Broker(**parts)

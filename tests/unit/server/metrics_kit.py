@@ -6,24 +6,31 @@ import asyncio
 import random
 from collections import Counter
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
+from unittest.mock import Mock
 from uuid import UUID
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.config import LogConfig
+from ottla.coordinator.groups.offset_records import OffsetCommitValue
 from ottla.coordinator.transactions.states import State
+from ottla.handlers.figures import RequestFigures
 from ottla.log.cleaner import CleanerCounters
 from ottla.log.recovery import open_log
 from ottla.log.scrubber import ScrubCounters
 from ottla.log.types import CorruptBatch, TopicPartition
 from ottla.metadata.image import PartitionImage
+from ottla.raft.driver import QuorumDescription
+from ottla.raft.roles import Role as QuorumRole
+from ottla.raft.voters import VoterSet
 from ottla.records.records import Record, encode_batch
 from ottla.replication.partition import Partition, Role
 from ottla.runtime import Runtime
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.net import AsyncioNetwork
 from ottla.runtime.tasks import ThreadOffload
+from ottla.server.metrics.declared import METRICS
 from ottla.server.metrics.page import render
 from ottla.server.metrics.snapshot import Snapshot, read_snapshot
 from ottla.sim.disk import SimDisk
@@ -45,6 +52,19 @@ def partition(index: int, records: int, **changes: Any) -> Partition:
     return made
 
 
+def offset(value: int) -> OffsetCommitValue:
+    return OffsetCommitValue(value, -1, "", 0, -1, None)
+
+
+def connection(software: str | None) -> Any:
+    session = SimpleNamespace(listener="PLAINTEXT", software_name=software, software_version="2.8.0")
+    return Mock(session=session, waiting_fetches=1)
+
+
+class Hosted(dict[int, Partition]):
+    offline: ClassVar[dict[int, str]] = {3: "its disk failed"}
+
+
 class World:
     """A broker of two partitions, the second of them behind, and one that is being deleted."""
 
@@ -62,24 +82,45 @@ class World:
         online, offline = PartitionImage((1,), (1,), 1, 1, 1, ()), PartitionImage((2,), (2,), -1, 1, 1, ())
         topics = {
             "orders": SimpleNamespace(partitions=(online, online)),
-            "far": SimpleNamespace(partitions=(offline,)),
+            "far": SimpleNamespace(partitions=(offline,), partition=lambda index: offline),
         }
         self.broker: Any = SimpleNamespace(
             node_id=7,
             cluster_id="abc",
             replicas=SimpleNamespace(
-                by_name={b"orders": hosted},
-                logs=SimpleNamespace(scrubber=self.scrubber, cleaner=self.cleaner, get=logs.get),
+                by_name={b"orders": Hosted(hosted)},
+                logs=SimpleNamespace(
+                    scrubber=self.scrubber, cleaner=self.cleaner, get=logs.get, failed_directories=0
+                ),
+                in_sync=SimpleNamespace(shrinks=1, expansions=2),
+                following=None,
+                find=lambda topic, index: hosted.get(index) if topic == "orders" else None,
             ),
-            metadata=SimpleNamespace(image=SimpleNamespace(topics=topics)),
+            figures=RequestFigures(),
+            appends=SimpleNamespace(failures=Counter({("orders", 2): 1})),
+            config=SimpleNamespace(strings=lambda key: ("broker", "controller")),
+            fetch_sessions={},
+            quorum=SimpleNamespace(
+                role=QuorumRole.LEADER,
+                voted_for=7,
+                next_offset=100,
+                commit_seconds=[0.001, 0.003],
+                describe=lambda: QuorumDescription(True, 7, 3, 99, 100, {7: None}, {}, VoterSet(())),
+            ),
+            metadata=SimpleNamespace(
+                image=SimpleNamespace(topics=topics, brokers={}), subscribe=lambda subscriber: None
+            ),
             groups=SimpleNamespace(
-                count=lambda: Counter({("consumer", "Stable"): 2, ("classic", "Empty"): 1})
+                positions=lambda: [
+                    ("shop", 2, {"orders": {0: offset(3), 1: offset(9)}, "far": {0: offset(1)}})
+                ],
+                count=lambda: Counter({("consumer", "Stable"): 2, ("classic", "Empty"): 1}),
             ),
             transactions=SimpleNamespace(count=lambda: Counter({State.ONGOING: 3})),
             telemetry=SimpleNamespace(instances=4, pushes=12, pushed_bytes=3456),
         )
         self.limits: Any = SimpleNamespace(
-            connections={1: None, 2: None},
+            connections={connection("librdkafka"): None, connection(None): None},
             admitted=20,
             refused=3,
             request_bytes=SimpleNamespace(used=4096, limit=1 << 20),
@@ -95,7 +136,7 @@ class World:
 
     def scraped(self) -> dict[tuple[str, tuple[str, ...]], float]:
         """By name and values of the labels."""
-        text = render(self.snapshot(), "").body.decode()
+        text = render([(METRICS, self.snapshot())], "").body.decode()
         return {
             (sample.name, tuple(sample.labels.values())): sample.value
             for family in text_string_to_metric_families(text)

@@ -15,6 +15,7 @@ from kio.schema.describe_groups.v5.response import DescribeGroupsResponse
 from kio.schema.types import GroupId
 
 from ottla.handlers.context import Broker, RequestContext
+from ottla.handlers.figures import RequestFigures
 from ottla.handlers.registry import REGISTRY, Api
 from ottla.handlers.reply import PendingReply
 from ottla.handlers.session import Session
@@ -53,7 +54,10 @@ class Kit:
         self.offload = CountingOffload()
         self.failures: list[str] = []
         self.tasks = TaskScope("requests", lambda name, error: self.failures.append(name))
-        broker = SimpleNamespace(runtime=SimpleNamespace(offload=self.offload, clock=SystemClock()))
+        self.figures = RequestFigures()
+        broker = SimpleNamespace(
+            runtime=SimpleNamespace(offload=self.offload, clock=SystemClock()), figures=self.figures
+        )
         self.request_bytes = ByteBudget(1 << 30)
         self.session = Session("PLAINTEXT", "10.0.0.1", 4000)
         self._dispatcher = Dispatcher(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +13,11 @@ from metrics_kit import Transport, World
 
 from ottla.config import ConfigError
 from ottla.config.listeners import Address
+from ottla.runtime.clock import SystemClock
 from ottla.runtime.tasks import ThreadOffload
 from ottla.server.metrics.endpoint import MetricsEndpoint
+from ottla.wire.api import ApiKey
+from ottla.wire.errors import NetworkException
 
 
 class Net:
@@ -42,8 +45,12 @@ class Net:
 
 def endpoint(net: Net) -> MetricsEndpoint:
     world = World()
-    world.broker.runtime = SimpleNamespace(net=net, offload=ThreadOffload())
-    return MetricsEndpoint(world.broker, world.limits)
+    world.broker.runtime = SimpleNamespace(net=net, offload=ThreadOffload(), clock=SystemClock())
+    return MetricsEndpoint(world.broker, world.limits, nobody)
+
+
+async def nobody(broker_id: int, api_key: ApiKey, values: Mapping[str, Any]) -> Any:
+    raise NetworkException("there is no other broker")
 
 
 def test_it_tells_where_it_listens_and_answers(caplog: pytest.LogCaptureFixture) -> None:
@@ -60,7 +67,19 @@ def test_it_tells_where_it_listens_and_answers(caplog: pytest.LogCaptureFixture)
                 await asyncio.sleep(0.001)
         assert transport.status == 200
         assert 'ottla_partition_log_end_offset{partition="0",topic="orders"} 5\n' in transport.body
-        assert "\nottla_connections 2.0\n" in transport.body
+        assert "\nottla_connections 2\n" in transport.body
+        assert (
+            '\nkafka_network_requestmetrics_errors_total{request="Produce",error="CORRUPT_MESSAGE"} 1\n'
+            in (transport.body)
+        )
+        assert '\nkafka_server_raftmetrics_current_state{current_state="leader"} 1\n' in transport.body
+        assert "\nkafka_server_raftmetrics_commit_latency_avg 2.0\n" in transport.body
+        lag = [line for line in transport.body.splitlines() if line.startswith("kafka_consumergroup_lag{")]
+        assert lag == [
+            'kafka_consumergroup_lag{consumergroup="shop",topic="orders",partition="0"} 2',
+            'kafka_consumergroup_lag{consumergroup="shop",topic="orders",partition="1"} 0',
+        ], "nobody knows where the other one ends"
+        assert '\nkafka_consumergroup_members{consumergroup="shop"} 2\n' in transport.body
 
     asyncio.run(run())
 

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from metrics_kit import World
+from metrics_kit import Hosted, World
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from ottla.config import LogConfig
@@ -35,6 +35,7 @@ def test_partitions() -> None:
         "log_start_offset": 0,
         "log_end_offset": 5,
         "high_watermark_offset": 5,
+        "follower_lag_records": 0,
         "last_stable_offset": 5,
     }
     behind = {name: value for (name, labels), value in found.items() if sorted(labels) == ["1", "orders"]}
@@ -122,7 +123,7 @@ def test_no_limit_and_nothing_compacted_yet() -> None:
 
 def test_many_partitions_do_not_keep_requests_waiting() -> None:
     world = World()
-    world.broker.replicas.by_name[b"orders"] = dict.fromkeys(range(1000), world.first)
+    world.broker.replicas.by_name[b"orders"] = Hosted(dict.fromkeys(range(1000), world.first))
 
     async def turns_in_between() -> int:
         reading = asyncio.ensure_future(read_snapshot(world.broker, world.limits))
@@ -140,7 +141,7 @@ def test_many_partitions_do_not_keep_requests_waiting() -> None:
     "accept", ["application/openmetrics-text; version=1.0.0", "application/openmetrics-text"]
 )
 def test_a_scraper_may_ask_for_openmetrics(accept: str) -> None:
-    page = render(World().snapshot(), accept)
+    page = render([(METRICS, World().snapshot())], accept)
     assert page.content_type.startswith("application/openmetrics-text; version=1.0.0")
     text = page.body.decode()
     families = {
@@ -155,7 +156,9 @@ def test_a_scraper_may_ask_for_openmetrics(accept: str) -> None:
     "accept", ["", "text/html", "text/plain; version=new", "application/openmetrics-text; version=x"]
 )
 def test_others_get_plain_text(accept: str) -> None:
-    assert render(World().snapshot(), accept).content_type.startswith("text/plain; version=0.0.4")
+    assert render([(METRICS, World().snapshot())], accept).content_type.startswith(
+        "text/plain; version=0.0.4"
+    )
 
 
 def test_names_and_texts_are_what_prometheus_recommends() -> None:

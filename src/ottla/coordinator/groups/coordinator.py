@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from ottla.config import BrokerConfig, GroupTimes, group_times
@@ -35,6 +35,7 @@ from ottla.coordinator.groups.questions_under_way import QuestionsUnderWay
 from ottla.coordinator.groups.records import decode, encode
 from ottla.coordinator.groups.settings import GroupSettings
 from ottla.coordinator.groups.shard import GroupShard
+from ottla.coordinator.groups.state import TopicOffsets
 from ottla.coordinator.host.shard_kind import Command, ShardKind
 from ottla.coordinator.host.shard_log import ShardLog
 from ottla.coordinator.host.shards import Shards
@@ -287,6 +288,17 @@ class GroupCoordinator:
         for hosted in self._shards:
             listed += await hosted.submit(lambda shard, ticket, _: shard.list_groups(states, types, ticket))
         return listed
+
+    def positions(self) -> Sequence[tuple[str, int, TopicOffsets]]:
+        """Groups that this broker coordinates and has loaded: how many members each has, and how far it has
+        read, which may change at every await."""
+        shards = (hosted.shard for hosted in self._shards)
+        return [
+            (group_id, len(group.members), shard.groups.offsets.get(group_id, {}))
+            for shard in shards
+            if shard is not None
+            for group_id, group in shard.groups.by_id.items()
+        ]
 
     def count(self) -> Counter[tuple[str, str]]:
         """Groups that this broker coordinates and has loaded, by type and state."""

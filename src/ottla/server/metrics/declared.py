@@ -1,6 +1,8 @@
-"""Every metric, declared once: its name, what it means, and where a snapshot has it.
+"""What a metric is, and all those under our own names, each declared once: what it means, and where a
+snapshot has it.
 
 Names follow Prometheus' advice: the unit at the end, `_total` for what only grows while the broker runs.
+Those that others chose are in `kafka_names` and `exporter_names`.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 from ottla import __version__
 from ottla.server.metrics.snapshot import PartitionNumbers, Snapshot
@@ -16,44 +18,42 @@ from ottla.server.metrics.snapshot import PartitionNumbers, Snapshot
 Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]
 """Values of the labels, and the number."""
 
-_PARTITION = ("topic", "partition")
+PARTITION = ("topic", "partition")
+S = TypeVar("S")
+"""What it is read from."""
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(Generic[S]):
     name: str
     help: str
-    samples: Callable[[Snapshot], Samples]
+    samples: Callable[[S], Samples]
     labels: tuple[str, ...] = ()
 
     @property
     def kind(self) -> Literal["counter", "gauge"]:
         return "counter" if self.name.endswith("_total") else "gauge"
 
-    @property
-    def is_partition_gauge(self) -> bool:
-        return self.labels == _PARTITION and self.kind == "gauge"
 
-
-def _one(name: str, help: str, value: Callable[[Snapshot], float]) -> Declared:
+def _one(name: str, help: str, value: Callable[[Snapshot], float]) -> Declared[Snapshot]:
     return Declared(name, help, lambda snapshot: [((), value(snapshot))])
 
 
-def _moment(name: str, help: str, value_ms: Callable[[Snapshot], int]) -> Declared:
+def _moment(name: str, help: str, value_ms: Callable[[Snapshot], int]) -> Declared[Snapshot]:
     """Absent until it has come."""
     return Declared(name, help, lambda snapshot: [((), ms / 1000)] if (ms := value_ms(snapshot)) >= 0 else [])
 
 
-def _each(name: str, help: str, value: Callable[[PartitionNumbers], int]) -> Declared:
+def _each(name: str, help: str, value: Callable[[PartitionNumbers], int]) -> Declared[Snapshot]:
     return Declared(
         f"ottla_partition_{name}",
         help,
         lambda snapshot: [((found.topic, found.number), value(found)) for found in snapshot.hosted],
-        _PARTITION,
+        PARTITION,
     )
 
 
-METRICS = (
+METRICS: tuple[Declared[Snapshot], ...] = (
     Declared(
         "ottla_build_info",
         "Always 1; the labels say which release this broker runs.",
@@ -105,6 +105,11 @@ METRICS = (
         lambda found: found.high_watermark,
     ),
     _each(
+        "follower_lag_records",
+        "Records that the follower lacks which is farthest behind; 0 where another broker leads.",
+        lambda found: found.follower_lag,
+    ),
+    _each(
         "last_stable_offset",
         "Offset up to which consumers with isolation.level=read_committed may read; an open transaction "
         "holds it back.",
@@ -132,7 +137,7 @@ METRICS = (
         lambda snapshot: [
             ((topic, str(partition)), count) for (topic, partition), count in sorted(snapshot.damaged.items())
         ],
-        _PARTITION,
+        PARTITION,
     ),
     # Compaction.
     _one(
@@ -191,7 +196,7 @@ METRICS = (
         "1 for a partition that compaction has given up until the broker starts again; the log says why. "
         "Others are absent.",
         lambda snapshot: [((topic, str(partition)), 1) for topic, partition in snapshot.uncleanable],
-        _PARTITION,
+        PARTITION,
     ),
     # Clients.
     _one("ottla_connections", "Connections of clients that are open.", lambda found: found.connections),

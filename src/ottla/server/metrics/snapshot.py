@@ -17,6 +17,7 @@ from ottla.log.types import TopicPartition
 from ottla.metadata.image import MetadataImage
 from ottla.replication.partition import Partition, Role
 from ottla.server.listener import UNLIMITED_BYTES, ConnectionLimits
+from ottla.server.metrics.traffic import TrafficMeter
 
 # About a millisecond's worth.
 _PARTITIONS_AT_ONCE = 250
@@ -31,6 +32,14 @@ class PartitionNumbers(NamedTuple):
     end_offset: int
     high_watermark: int
     last_stable_offset: int
+    is_led: bool
+    """By this broker."""
+    leads_as_preferred: bool
+    replicas: int
+    in_sync: int
+    in_sync_min: int
+    follower_lag: int
+    """Records that the follower lacks which is farthest behind; of a partition that is led here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,8 @@ class Snapshot:
     topics: int
     partitions: int
     offline_partitions: int
+    offline_replicas: int
+    """Of this broker: their disk failed, or their log could not be made."""
     hosted: tuple[PartitionNumbers, ...]
     under_replicated: int
     under_min_isr: int
@@ -65,7 +76,9 @@ class Snapshot:
     client_pushed_bytes: int
 
 
-async def read_snapshot(broker: Broker, limits: ConnectionLimits) -> Snapshot:
+async def read_snapshot(
+    broker: Broker, limits: ConnectionLimits, meter: TrafficMeter | None = None
+) -> Snapshot:
     """Lets requests be served in between: partitions are each read at one moment, but not all at the same."""
     partitions = [found for hosted in broker.replicas.by_name.values() for found in hosted.values()]
     numbers: list[PartitionNumbers] = []
@@ -75,9 +88,13 @@ async def read_snapshot(broker: Broker, limits: ConnectionLimits) -> Snapshot:
             await asyncio.sleep(0)
         if partition.role is Role.OFFLINE:
             continue
-        numbers.append(_numbers(partition))
+        numbers.append(_numbers(partition, broker.node_id))
+        if meter is not None:
+            meter.look(partition)
         under_replicated += len(partition.isr) < len(partition.replicas)
         under_min_isr += len(partition.isr) < partition.log.config.min_insync_replicas
+    if meter is not None:
+        meter.forget_others(set(partitions), {name.decode() for name in broker.replicas.by_name})
     await asyncio.sleep(0)
     image, logs = broker.metadata.image, broker.replicas.logs
     states = broker.transactions.count()
@@ -88,6 +105,7 @@ async def read_snapshot(broker: Broker, limits: ConnectionLimits) -> Snapshot:
         topics=len(image.topics),
         partitions=sum(len(topic.partitions) for topic in image.topics.values()),
         offline_partitions=_offline(image),
+        offline_replicas=sum(len(hosted.offline) for hosted in broker.replicas.by_name.values()),
         hosted=tuple(numbers),
         under_replicated=under_replicated,
         under_min_isr=under_min_isr,
@@ -109,7 +127,7 @@ async def read_snapshot(broker: Broker, limits: ConnectionLimits) -> Snapshot:
     )
 
 
-def _numbers(partition: Partition) -> PartitionNumbers:
+def _numbers(partition: Partition, node_id: int) -> PartitionNumbers:
     log = partition.log
     topic, index = partition.topic_partition
     return PartitionNumbers(
@@ -121,7 +139,21 @@ def _numbers(partition: Partition) -> PartitionNumbers:
         log.next_offset,
         partition.high_watermark,
         partition.last_stable_offset,
+        partition.role is Role.LEADER,
+        partition.role is Role.LEADER and partition.replicas[0] == node_id,
+        len(partition.replicas),
+        len(partition.isr),
+        min(log.config.min_insync_replicas, len(partition.replicas)),
+        _follower_lag(partition),
     )
+
+
+def _follower_lag(partition: Partition) -> int:
+    leading = partition.leadership
+    if leading is None:
+        return 0
+    end = partition.log.next_offset
+    return max((end - max(each.end_offset, 0) for each in leading.followers.values()), default=0)
 
 
 def _offline(image: MetadataImage) -> int:
