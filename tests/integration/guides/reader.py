@@ -28,8 +28,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from ottla.testing import free_ports
+
+HOST = "127.0.0.1"
 DEADLINE_SECONDS = 200.0
-PORTS = ("9092", "9093", "8080", "8081")
+BROKER_PORTS = [str(port) for port in range(9092, 9098)]
+"""In a row, as those of several brokers on one machine are."""
+OTHER_PORTS = ["8080", "8081"]
 
 
 class Block(NamedTuple):
@@ -59,7 +64,8 @@ class Reader:
         self.directory = directory / "reader"
         self.directory.mkdir()
         self._stay: list[_Terminal] = []
-        self._ports = {port: str(_free_port()) for port in PORTS}
+        free = [*_free_in_a_row(len(BROKER_PORTS)), *free_ports(HOST, len(OTHER_PORTS))]
+        self._ports = dict(zip([*BROKER_PORTS, *OTHER_PORTS], map(str, free), strict=True))
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         self._environment = inherited | {
             "PATH": f"{executables}:{os.environ['PATH']}",
@@ -186,7 +192,10 @@ def _pattern(expected: str) -> str:
     return "^" + r"[ \t]*\n".join(lines) + r"[ \t]*$"
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _free_in_a_row(count: int) -> range:
+    while True:
+        [first] = free_ports(HOST, 1)
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.socket()).bind((HOST, port))
+            return range(first, first + count)
