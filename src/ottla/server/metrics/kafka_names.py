@@ -168,7 +168,7 @@ KAFKA_METRICS: tuple[Declared[Numbers], ...] = (
     ),
     Declared(
         "kafka_network_requestmetrics_errors_total",
-        "Error codes in answers; NONE is the number of requests without any.",
+        "Error codes in answers, of which one answer may have several. What went well is not counted.",
         lambda found: [(labels, count) for labels, count in sorted(found.errors.items())],
         ("request", "error"),
     ),

@@ -120,10 +120,6 @@ def read_numbers(
         errors["Produce", _error_name(code)] += count
     for (key, code), count in figures.errors.items():
         errors[name_of(key), _error_name(code)] += count
-    requests = _requests(figures)
-    for name, count in requests.items():
-        refused = sum(number for (of, _), number in errors.items() if of == name)
-        errors[name, "NONE"] = max(count - refused, 0)
     return Numbers(
         base=base,
         is_broker="broker" in roles,
@@ -131,7 +127,7 @@ def read_numbers(
         is_active_controller=sampler.leads_quorum,
         traffic={topic: replace(found) for topic, found in sorted(meter.topics.items())},
         all_traffic=replace(meter.all),
-        requests=requests,
+        requests=_requests(figures),
         errors=errors,
         failed_produce=failed_produce,
         failed_fetch=Counter(figures.failed_fetches),
