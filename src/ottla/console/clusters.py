@@ -26,6 +26,7 @@ from ottla.client.metadata import ClusterInfo
 from ottla.console.history import History, Sample
 from ottla.console.problems import EXPECTED
 from ottla.console.rest import Rest
+from ottla.console.schemas import Schemas
 from ottla.runtime.net import AsyncioNetwork
 from ottla.wire.errors import KafkaError
 
@@ -54,6 +55,8 @@ class ClusterSettings:
     """Whether whoever looks has to give a user and a password of the cluster's own."""
     connect: str = ""
     """Where the REST API of its Connect cluster is, if it has one."""
+    registry: str = ""
+    """Where its schema registry is, if it has one."""
     sample_s: float = SAMPLE_S
     """How often it is measured, for charts."""
 
@@ -171,6 +174,7 @@ class Cluster:
         self.read_only = settings.read_only
         self.client = self.new_client()
         self.connect = Rest("Connect", settings.connect) if settings.connect else None
+        self.schemas = Schemas(settings.registry) if settings.registry else None
         self._survey = Survey(self.new_client())
         self.topics: Remembered[Topics] = Remembered(lambda: self._survey.ask(_topics))
         self.groups: Remembered[Groups] = Remembered(lambda: self._survey.ask(_groups))

@@ -44,14 +44,15 @@ class Rest:
         self._opener = build_opener(ProxyHandler({}), _NoRedirections)
 
     async def ask(self, method: str, *segments: str, body: Any = None, query: Any = ()) -> Any:
-        """The answer as data, None where there is none. Refused with the worker's own words."""
+        """The answer as data, None where there is none. Refused with the server's own words."""
+        return await asyncio.to_thread(self.ask_now, method, *segments, body=body, query=query)
+
+    def ask_now(self, method: str, *segments: str, body: Any = None, query: Any = ()) -> Any:
+        """For those who are in a thread already."""
         path = "/".join(quote(each, safe="") for each in segments)
         address = f"{self.address}/{path}" + (f"?{urlencode(query)}" if query else "")
         data = None if body is None else json.dumps(body).encode()
         request = Request(address, data, self._headers, method=method)  # noqa: S310 - checked with the settings
-        return await asyncio.to_thread(self._send, request)
-
-    def _send(self, request: Request) -> Any:
         try:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
                 data = answer.read(ANSWER_BYTES_MAX)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 DEADLINE_S = 60.0
+_CODES = {"Escape": 27}
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -105,7 +106,9 @@ class Browser:
 
     def press(self, key: str) -> None:
         for kind in ("keyDown", "keyUp"):
-            event = {"type": kind, "key": key}
+            event: dict[str, Any] = {"type": kind, "key": key}
+            if key in _CODES:
+                event["windowsVirtualKeyCode"] = _CODES[key]
             if kind == "keyDown" and len(key) == 1:
                 event["text"] = key
             self._call("Input.dispatchKeyEvent", event)

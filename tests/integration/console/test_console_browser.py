@@ -131,7 +131,8 @@ def test_records_are_shown_opened_searched_and_written(page: Browser, site: Site
     page.fill("form.find [name=path]", "$.order = 42")
     page.click("[data-stream=search]")
     page.wait_for("document.querySelector('#progress').textContent.includes('1 found in')")
-    assert rows(page) == 1
+    # Rows are put in with the next frame.
+    page.wait_for("document.querySelectorAll('#records .record').length === 1")
 
     page.open(f"{site.address}/c/local/topics/payments/records")
     page.click("[data-opens=produce]")

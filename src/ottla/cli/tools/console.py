@@ -19,18 +19,20 @@ from ottla.config.listeners import ANY_HOST
 if TYPE_CHECKING:
     from ottla.console.clusters import ClusterSettings
 
-_CLUSTER_KEYS = {"bootstrap-server", "command-config", "read-only", "login", "connect"}
+_CLUSTER_KEYS = {"bootstrap-server", "command-config", "read-only", "login", "connect", "schema-registry"}
 
 
 def run(given: argparse.Namespace) -> int:
-    from ottla.console.server import new_server
+    import uvicorn
+
+    from ottla.console.server import server_config
 
     settings = _clusters(given)
     _log(given.audit_log)
     names = (*given.allowed_host, *(() if given.host in ANY_HOST else (given.host,)))
     if given.proxy and given.user_header is None:
         raise ToolError("--proxy says whose --user-header is believed; give that, too")
-    server = new_server(
+    config = server_config(
         settings,
         host=given.host,
         port=given.port,
@@ -45,7 +47,7 @@ def run(given: argparse.Namespace) -> int:
     # The server stops at these, and when it has it sends them again, to whoever would be told otherwise.
     for stopping in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stopping, lambda *_: None)
-    server.run(sockets=[listening])
+    uvicorn.Server(config).run(sockets=[listening])
     return 0
 
 
@@ -70,6 +72,7 @@ def _clusters(given: argparse.Namespace) -> list[ClusterSettings]:
                 given.read_only,
                 login=given.login,
                 connect=given.connect,
+                registry=given.schema_registry,
             )
         ]
     import tomllib
@@ -99,15 +102,20 @@ def _clusters(given: argparse.Namespace) -> list[ClusterSettings]:
                 raise ToolError(f"{given.clusters}: [{name}] {flag} must be true or false")
         read_only = given.read_only or table.get("read-only", False)
         login = given.login or table.get("login", False)
-        connect = table.get("connect", "")
-        found.append(
-            _cluster(name, table["bootstrap-server"], config, read_only, login=login, connect=connect)
-        )
+        beside = {"connect": table.get("connect", ""), "registry": table.get("schema-registry", "")}
+        found.append(_cluster(name, table["bootstrap-server"], config, read_only, login=login, **beside))
     return found
 
 
 def _cluster(
-    name: str, bootstrap: str, config: str | None, read_only: bool, *, login: bool, connect: str
+    name: str,
+    bootstrap: str,
+    config: str | None,
+    read_only: bool,
+    *,
+    login: bool,
+    connect: str,
+    registry: str,
 ) -> ClusterSettings:
     from ottla.cli.cluster.admin import check_addresses
     from ottla.console.clusters import ClusterSettings, new_client
@@ -116,7 +124,7 @@ def _cluster(
 
     check_addresses(bootstrap)
     properties = read_properties(config) if config else {}
-    settings = ClusterSettings(name, bootstrap, properties, read_only, login, connect)
+    settings = ClusterSettings(name, bootstrap, properties, read_only, login, connect, registry)
     if login and not properties.get("security.protocol", "").upper().startswith("SASL"):
         raise ToolError(
             f"{name}: people log in by SASL, so the file of --command-config has to say "
@@ -124,8 +132,8 @@ def _cluster(
         )
     tried = replace(settings, properties=as_user(properties, "-", "-", MECHANISMS[0])) if login else settings
     try:
-        if connect:
-            check_address(connect)
+        for beside in filter(None, (connect, registry)):
+            check_address(beside)
         # What is wrong with a file is said now, not on the first page.
         new_client(tried).close()
     except ValueError as error:
@@ -164,7 +172,13 @@ TOOL = Tool(
             "URL",
             default="",
         ),
-        Option("clusters", "a TOML file that names several clusters, instead of the three above", "FILE"),
+        Option(
+            "schema-registry",
+            "the address of a schema registry, such as http://localhost:8081",
+            "URL",
+            default="",
+        ),
+        Option("clusters", "a TOML file that names several clusters, instead of those above", "FILE"),
         Option("host", "the address to listen on", "ADDRESS", default="127.0.0.1"),
         Option("port", "the port to listen on; 0 takes a free one", "PORT", parse=int, default=8080),
         Option("read-only", "change nothing, only look"),

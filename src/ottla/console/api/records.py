@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import csv
 import heapq
-import io
 import json
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -23,6 +21,7 @@ from ottla.console.clusters import Cluster
 from ottla.console.endpoints import endpoint
 from ottla.console.moments import moment_ms
 from ottla.console.problems import EXPECTED, Refused, problem_of
+from ottla.console.records.files import writer_of
 from ottla.console.records.matching import matcher
 from ottla.console.records.scan import Budget, Reading, follow, walk
 from ottla.console.records.shown import Decoder, decoder_of
@@ -66,7 +65,9 @@ class Find:
 
 @dataclass(frozen=True, slots=True)
 class Export(Find):
-    format: Annotated[Literal["jsonl", "csv"], "lines of JSON, or a table"] = "jsonl"
+    format: Annotated[
+        Literal["jsonl", "csv", "parquet"], "lines of JSON, a table as text, or one for programs"
+    ] = "jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class Produce:
     "GET", "/topics/{topic}/records", "A page of records; search stops after some seconds, and can go on"
 )
 async def find_records(cluster: Cluster, asked: Find) -> Any:
-    reading = _reading(asked)
+    reading = _reading(cluster, asked)
     state = await _state(cluster, asked)
     if _is_backwards(asked):
         return await _newest(cluster.client, reading, state, asked)
@@ -158,7 +159,7 @@ async def _newest(client: ClusterClient, reading: Reading, state: TopicState, as
 
 @endpoint("GET", "/topics/{topic}/records/tail", "Records as they come, as server-sent events")
 async def tail_records(cluster: Cluster, asked: Find) -> Any:
-    reading = _reading(asked)
+    reading = _reading(cluster, asked)
     state = await _state(cluster, asked)
     _, ends = await _ends(cluster.client, state, asked)
 
@@ -183,7 +184,7 @@ async def tail_records(cluster: Cluster, asked: Find) -> Any:
 
 @endpoint("GET", "/topics/{topic}/records/search", "All that match, as server-sent events, with progress")
 async def search_records(cluster: Cluster, asked: Find) -> Any:
-    reading = _reading(asked)
+    reading = _reading(cluster, asked)
     state = await _state(cluster, asked)
     starts, ends = await _bounds(cluster.client, state, asked)
     total = sum(max(ends[number] - starts[number], 0) for number in starts)
@@ -210,28 +211,28 @@ async def search_records(cluster: Cluster, asked: Find) -> Any:
 
 @endpoint("GET", "/topics/{topic}/records/export", "Records as a file")
 async def export_records(cluster: Cluster, asked: Export) -> Any:
-    reading = _reading(asked)
+    reading = _reading(cluster, asked)
     state = await _state(cluster, asked)
     starts, ends = await _bounds(cluster.client, state, asked)
     limit = min(asked.limit if asked.limit != PAGE else EXPORT_MAX, EXPORT_MAX)
-    write = _json_lines if asked.format == "jsonl" else _csv_lines
+    writer = writer_of(asked.format)
 
-    async def lines() -> AsyncIterator[bytes]:
+    async def pieces() -> AsyncIterator[bytes]:
         left = limit
         async with cluster.new_client() as client:
-            if asked.format == "csv":
-                yield _row(("partition", "offset", "timestamp", "key", "value", "headers"))
             async for step in walk(client, reading, starts, ends):
-                yield write(step.found[:left])
+                yield await asyncio.to_thread(writer.rows, step.found[:left])
                 left -= len(step.found)
                 if left <= 0:
                     break
+        yield await asyncio.to_thread(writer.end)
 
-    kind = "application/x-ndjson" if asked.format == "jsonl" else "text/csv; charset=utf-8"
     # Names of topics need no quoting.
     name = f"{asked.topic}.{asked.format}"
     return StreamingResponse(
-        lines(), media_type=kind, headers={"content-disposition": f'attachment; filename="{name}"'}
+        pieces(),
+        media_type=writer.media_type,
+        headers={"content-disposition": f'attachment; filename="{name}"'},
     )
 
 
@@ -295,11 +296,10 @@ def _page(
     return {"records": shown, "lookedAt": looked_at, "next": onwards, "older": older}
 
 
-def _reading(asked: Find) -> Reading:
+def _reading(cluster: Cluster, asked: Find) -> Reading:
     matches = matcher(key=asked.key, value=asked.value, header=asked.header, path=asked.path)
-    return Reading(
-        asked.topic, decoder_of(asked.topic, asked.key_as, asked.value_as), matches, asked.committed
-    )
+    decode = decoder_of(asked.topic, asked.key_as, asked.value_as, cluster.schemas)
+    return Reading(asked.topic, decode, matches, asked.committed)
 
 
 async def _state(cluster: Cluster, asked: Find) -> TopicState:
@@ -388,33 +388,3 @@ def _bytes(name: str, text: str, kind: Format) -> bytes | None:
                 raise Refused(f"{name} is not base64: {error}") from None
         case _:
             return text.encode()
-
-
-def _json_lines(records: Iterable[dict[str, Any]]) -> bytes:
-    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
-
-
-def _csv_lines(records: Iterable[dict[str, Any]]) -> bytes:
-    return b"".join(
-        _row(
-            (
-                record["partition"],
-                record["offset"],
-                record["timestamp"],
-                record["key"]["text"],
-                record["value"]["text"],
-                json.dumps({each["name"]: each["text"] for each in record["headers"]}, ensure_ascii=False),
-            )
-        )
-        for record in records
-    )
-
-
-def _row(cells: Iterable[Any]) -> bytes:
-    """What a spreadsheet would take for a formula gets a quote in front."""
-    text = io.StringIO()
-    safe = (
-        f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell else cell for cell in cells
-    )
-    csv.writer(text).writerow(safe)
-    return text.getvalue().encode()

@@ -124,7 +124,7 @@ def data_table(
     for column in known:
         is_current = sorted_by is not None and column.sort != "" and sorted_by[0] == column.sort
         goes_down = bool(is_current and sorted_by and sorted_by[1])
-        shown: Child = column.title
+        shown: Child = column.title or span("Actions", class_="hidden")
         if column.sort and sort_link is not None:
             down = not goes_down if is_current else column.numeric
             arrow = (" ↓" if goes_down else " ↑") if is_current else ""
@@ -141,7 +141,11 @@ def data_table(
     if not body:
         return p(empty, class_="empty")
     return div(
-        table(thead(tr(heads)), tbody(body), aria_label=caption), class_="table", tabindex="0", role="region"
+        table(thead(tr(heads)), tbody(body), aria_label=caption),
+        class_="table",
+        tabindex="0",
+        role="region",
+        aria_label=caption,
     )
 
 

@@ -8,10 +8,11 @@ import struct
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from ottla.console.schemas import Decoded, Schemas
 from ottla.coordinator.host.shard_kind import UnknownRecord
 from ottla.coordinator.record_json import group_record, transaction_record
 
-Decoder: TypeAlias = Literal["auto", "string", "json", "int32", "int64", "float64", "hex", "base64"]
+Decoder: TypeAlias = Literal["auto", "schema", "string", "json", "int32", "int64", "float64", "hex", "base64"]
 
 
 class Shown(NamedTuple):
@@ -32,13 +33,19 @@ _NUMBERS: dict[str, struct.Struct] = {
 }
 
 
-def show(data: bytes | None, decoder: Decoder = "auto") -> Shown:
+def show(data: bytes | None, decoder: Decoder = "auto", schemas: Schemas | None = None) -> Shown:
     """What the chosen decoder cannot read is shown as it can be."""
     if data is None:
         return NOTHING
     match decoder:
-        case "auto":
-            return _guess(data)
+        case "auto" | "schema":
+            found = schemas.decode(data) if schemas is not None else None
+            if isinstance(found, Decoded):
+                text = json.dumps(found.data, ensure_ascii=False, default=_plain)
+                return Shown(found.kind, text, found.data)
+            guessed = _guess(data)
+            # Who asked for it is told why there is none; whoever did not sees what else it may be.
+            return guessed if decoder == "auto" else Shown(found or "no schema", guessed.text)
         case "string":
             return Shown("string", data.decode(errors="replace"))
         case "json":
@@ -53,6 +60,11 @@ def show(data: bytes | None, decoder: Decoder = "auto") -> Shown:
                 return _guess(data)
             number = layout.unpack(data)[0]
             return Shown(decoder, str(number), number)
+
+
+def _plain(value: Any) -> str:
+    """Of Avro's values those that JSON has no word for: bytes, decimals, times."""
+    return value.hex(" ") if isinstance(value, bytes) else str(value)
 
 
 def _guess(data: bytes) -> Shown:
@@ -87,12 +99,12 @@ Pair: TypeAlias = "Callable[[bytes | None, bytes | None], tuple[Shown, Shown]]"
 _OWN = {"__consumer_offsets": group_record, "__transaction_state": transaction_record}
 
 
-def decoder_of(topic: str, key: Decoder, value: Decoder) -> Pair:
+def decoder_of(topic: str, key: Decoder, value: Decoder, schemas: Schemas | None) -> Pair:
     """For key and value of one record; topics of the cluster's own have formats of their own."""
     decode = _OWN.get(topic)
 
     def plainly(key_data: bytes | None, value_data: bytes | None) -> tuple[Shown, Shown]:
-        return show(key_data, key), show(value_data, value)
+        return show(key_data, key, schemas), show(value_data, value, schemas)
 
     if decode is None or (key, value) != ("auto", "auto"):
         return plainly
