@@ -166,7 +166,7 @@ class Node:
             directories=tuple(directories[path].directory_id for path in self._usable_dirs(logs)),
             rack=config.optional_string("broker.rack"),
             clean_shutdown=clean,
-            previous_epoch=last_registered.epoch if clean and last_registered is not None else -1,
+            previous_epoch=logs.closed_epoch,
         )
         server = self._server = Server(runtime, config, broker, self._requests)
         self._stack.push_async_callback(self._requests.close)

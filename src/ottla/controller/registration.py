@@ -9,6 +9,7 @@ from ottla.config import BrokerConfig
 from ottla.controller.brokers import BrokerRegistration
 from ottla.controller.command import Deciding, Result
 from ottla.controller.leadership import Changing, without_broker, without_lost_broker
+from ottla.controller.sessions import BrokerEpoch, BrokerSessions
 from ottla.metadata.cluster_records import UnregisterBrokerRecord
 from ottla.metadata.features import METADATA_VERSION
 from ottla.metadata.image import BrokerImage, MetadataImage
@@ -56,6 +57,23 @@ def join_cluster(
         record = _record(registration, next_offset + len(records))
     records.append(record)
     return Result(records, record.broker_epoch)
+
+
+def may_live_elsewhere(
+    image: MetadataImage, registration: BrokerRegistration, sessions: BrokerSessions, now_ms: int
+) -> bool:
+    """Whether the broker that is registered under this id may be a process that still runs."""
+    known = image.brokers.get(registration.broker_id)
+    if known is None or registration.beside_controller or registration.previous_epoch == known.epoch:
+        # Who starts beside the controller holds the directories of its former life; who stopped in order
+        # wrote there with which epoch it did: that life is over.
+        return False
+    session = BrokerEpoch(known.id, known.epoch)
+    if {*known.directories} & {*registration.directories}:
+        # It holds them now. Unless somebody else was heard of, there is nobody to wait for: the whole cluster
+        # was stopped, or this broker while there was no controller.
+        return sessions.is_heard(session, now_ms)
+    return sessions.is_live(session, now_ms)
 
 
 def unregister_broker(image: MetadataImage, config: BrokerConfig, broker_id: int) -> Deciding[None]:

@@ -25,6 +25,8 @@ class _Session:
     epoch: int
     heard_ms: int
     metadata_offset: int = -1
+    is_heard: bool = True
+    """By this controller, and not only presumed to be alive because it was with the one before."""
     missed_ms: int | None = None
     """When it is over although the time-out is not: the connection that heartbeats came on is gone."""
 
@@ -49,7 +51,7 @@ class BrokerSessions:
         for broker in image.brokers.values():
             # The controller's own broker says itself that it is there, or starts just now.
             if not broker.fenced and broker.id != self._node_id:
-                self._sessions[broker.id] = _Session(broker.epoch, now_ms)
+                self._sessions[broker.id] = _Session(broker.epoch, now_ms, is_heard=False)
                 if broker.in_controlled_shutdown:
                     self._shutdown_offsets[broker.id] = image.offset
 
@@ -60,6 +62,7 @@ class BrokerSessions:
             self._shutdown_offsets.pop(broker.broker_id, None)
         else:
             session.heard_ms = now_ms
+            session.is_heard = True
             session.metadata_offset = metadata_offset
             session.missed_ms = None
 
@@ -97,6 +100,10 @@ class BrokerSessions:
     def is_live(self, broker: BrokerEpoch, now_ms: int) -> bool:
         session = self._sessions.get(broker.broker_id)
         return session is not None and session.epoch == broker.epoch and not self._is_over(session, now_ms)
+
+    def is_heard(self, broker: BrokerEpoch, now_ms: int) -> bool:
+        """It is live, and this controller has heard so from itself."""
+        return self.is_live(broker, now_ms) and self._sessions[broker.broker_id].is_heard
 
     def begin_shutdown(self, broker_id: int, offset: int) -> None:
         """Its leaderships have moved away as of this offset, which others have to read before it stops."""

@@ -16,7 +16,7 @@ from ottla.controller.configs import effective_config
 from ottla.controller.elections import balance_leaders, elect_unclean_leaders
 from ottla.controller.heartbeats import BrokerHeartbeat, HeartbeatReply, fence_broker, process_heartbeat
 from ottla.controller.presence import IsGone
-from ottla.controller.registration import join_cluster, unregister_broker
+from ottla.controller.registration import join_cluster, may_live_elsewhere, unregister_broker
 from ottla.controller.sessions import BrokerEpoch, BrokerSessions
 from ottla.metadata.image import MetadataImage
 from ottla.runtime.clock import Clock
@@ -150,13 +150,7 @@ class Supervision:
             pass
 
     def _has_session(self, newest: MetadataImage, registration: BrokerRegistration) -> bool:
-        known = newest.brokers.get(registration.broker_id)
-        # Who starts beside the controller holds the directories of its former life, so that is over.
-        return (
-            known is not None
-            and not registration.beside_controller
-            and self._sessions.is_live(BrokerEpoch(known.id, known.epoch), self._now_ms())
-        )
+        return may_live_elsewhere(newest, registration, self._sessions, self._now_ms())
 
     def _balance_seconds(self) -> int:
         config = effective_config(self._config, self._active.newest)

@@ -58,6 +58,8 @@ class LogDir:
         self.lock: Lock | None = None
         """Once the directory is claimed; None of one that could not be."""
         self.clean = False
+        self.closed_epoch = -1
+        """Of the broker that left it in good order."""
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.unopened: dict[TopicPartition, Unopened] = {}
         self.coming = 0

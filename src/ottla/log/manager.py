@@ -499,6 +499,7 @@ class LogManager:
         marker = f"{path}/{CLEAN_SHUTDOWN_FILE}"
         directory.clean = self._disk.exists(marker)
         if directory.clean:
+            directory.closed_epoch = _epoch_in(self._disk.read_file(marker))
             # Before anything else: a crash from now on must be recovered from.
             self._disk.remove(marker)
             self._disk.sync_dir(path)
@@ -526,6 +527,12 @@ class LogManager:
     def was_closed(self, path: str) -> bool:
         """Whether the directory was left in good order."""
         return any(directory.clean for directory in self._dirs if directory.path == path.rstrip("/"))
+
+    @property
+    def closed_epoch(self) -> int:
+        """Of the broker that left all directories in good order; -1 where one was not, or nobody knows."""
+        epochs = {directory.closed_epoch for directory in self._dirs}
+        return epochs.pop() if len(epochs) == 1 else -1
 
     def open(
         self,
@@ -888,6 +895,14 @@ class LogManager:
         idle_since_ms = self._runtime.clock.now_ms() - self.config.integer("producer.id.expiration.ms")
         for partition_log in self._logs.values():
             partition_log.producers.expire(idle_since_ms)
+
+
+def _epoch_in(content: bytes) -> int:
+    """As Apache Kafka writes it, too; older versions left the file empty."""
+    try:
+        return int(json.loads(content)["brokerEpoch"])
+    except (ValueError, KeyError, TypeError):
+        return -1
 
 
 def _some_of(steps: Iterator[None], clock: Clock) -> bool:

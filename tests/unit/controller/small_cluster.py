@@ -12,7 +12,7 @@ from ottla.config import BrokerConfig
 from ottla.controller.brokers import BrokerRegistration
 from ottla.controller.command import Deciding
 from ottla.controller.heartbeats import BrokerHeartbeat, HeartbeatReply, process_heartbeat
-from ottla.controller.registration import join_cluster
+from ottla.controller.registration import join_cluster, may_live_elsewhere
 from ottla.controller.sessions import BrokerEpoch, BrokerSessions
 from ottla.metadata.features import METADATA_VERSION, supported_features
 from ottla.metadata.image import MetadataImage, PartitionImage, ResourceType
@@ -93,9 +93,8 @@ class Cluster:
         return result.response
 
     def register(self, broker: BrokerRegistration) -> int:
-        known = self.image.brokers.get(broker.broker_id)
-        has_session = known is not None and self.sessions.is_live(
-            BrokerEpoch(known.id, known.epoch), self.now_ms
+        has_session = may_live_elsewhere(
+            self.image, broker._replace(beside_controller=False), self.sessions, self.now_ms
         )
         return self.run(
             join_cluster(self.image, self.config, broker, self.next_offset, has_session=has_session)

@@ -107,6 +107,36 @@ def test_its_registration_is_the_last_record_and_names_its_own_offset() -> None:
     assert epoch == cluster.image.offset == cluster.image.brokers[1].epoch
 
 
+def test_a_broker_that_is_heard_of_keeps_its_id() -> None:
+    cluster = Cluster(1, 2)
+    with pytest.raises(DuplicateBrokerRegistration):
+        cluster.register(registration(1, life=1))
+
+
+def test_who_stopped_in_order_need_not_wait_for_its_former_life() -> None:
+    cluster = Cluster(1, 2)
+    last = cluster.image.brokers[1].epoch
+    with pytest.raises(DuplicateBrokerRegistration):
+        cluster.register(registration(1, life=1, previous_epoch=last - 1))
+    assert cluster.register(registration(1, life=1, previous_epoch=last)) > last
+
+
+def test_after_a_stop_of_the_whole_cluster_nobody_waits_for_former_lives() -> None:
+    cluster = Cluster(1, 2)
+    # Another controller, which has heard of nobody yet.
+    cluster.sessions.begin(cluster.image, cluster.now_ms)
+    elsewhere = registration(2)._replace(
+        broker_id=1, incarnation_id=UUID(int=7), directories=(UUID(int=999),)
+    )
+    with pytest.raises(DuplicateBrokerRegistration):
+        # It does not hold the directories that the broker has.
+        cluster.register(elsewhere)
+    assert cluster.register(registration(1, life=1)) == cluster.image.brokers[1].epoch
+    cluster.heartbeat(2)
+    with pytest.raises(DuplicateBrokerRegistration):
+        cluster.register(registration(2, life=1))
+
+
 @pytest.mark.parametrize(("in_order", "eligible"), [(True, (1,)), (False, ())])
 def test_who_stopped_in_order_stays_eligible(in_order: bool, eligible: tuple[int, ...]) -> None:
     cluster = Cluster(1, 2, eligible=True)
