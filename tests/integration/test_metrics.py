@@ -6,13 +6,15 @@ import logging
 import os
 import re
 import socket
+import ssl
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -21,6 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 import ottla.testing
+from ottla.cli.main import main
 from ottla.server.metrics.declared import METRICS
 from ottla.server.metrics.exporter_names import EXPORTER_METRICS
 from ottla.server.metrics.kafka_names import KAFKA_METRICS
@@ -349,3 +352,51 @@ def test_the_listener_goes_with_the_broker(caplog: pytest.LogCaptureFixture) -> 
             assert idle.recv(1) == b""
         with closing(socket.socket()) as probe:
             assert probe.connect_ex(("127.0.0.1", int(port))) != 0
+
+
+def test_by_https_and_with_a_password(tmp_path: Path) -> None:
+    assert main(["certs", "create", "--dir", str(tmp_path)]) == 0
+    settings = {
+        "ottla.metrics.listener": "127.0.0.1:0",
+        "ottla.metrics.tls.certificate.file": str(tmp_path / "broker.pem"),
+        "ottla.metrics.username": "prometheus",
+        "ottla.metrics.password": "secret: ü",
+    }
+    context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+
+    def asked(where: str, credentials: str | None) -> str:
+        request = Request(where)
+        if credentials is not None:
+            request.add_header("Authorization", "Basic " + b64encode(credentials.encode()).decode())
+        with urlopen(request, timeout=20, context=context) as reply:
+            return str(reply.read(20).decode())
+
+    with BrokerProcess(settings) as broker:
+        (where,) = re.findall(r"metrics are at (https://\S+/metrics)", broker.log)
+        assert asked(where, "prometheus:secret: ü").startswith("# HELP")
+        for wrong in (None, "prometheus:", "prometheus:secret: u", "Prometheus:secret: ü"):
+            with pytest.raises(HTTPError, match="401") as refused:
+                asked(where, wrong)
+            assert b"ottla.metrics.password" in refused.value.read()
+            assert refused.value.headers["WWW-Authenticate"].startswith("Basic")
+        with pytest.raises((URLError, OSError)):
+            urlopen(where.replace("https", "http"), timeout=20).read()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"ottla.metrics.username": "me"}, "ottla.metrics.username and ottla.metrics.password: give both"),
+        ({"ottla.metrics.tls.key.file": "key.pem"}, "give ottla.metrics.tls.certificate.file"),
+        (
+            {"ottla.metrics.listener": "127.0.0.1:0", "ottla.metrics.tls.certificate.file": "nowhere.pem"},
+            "ottla.metrics.tls.certificate.file=nowhere.pem: cannot be used",
+        ),
+    ],
+)
+def test_half_a_protection_is_refused(settings: dict[str, str], said: str, tmp_path: Path) -> None:
+    with (
+        closing(BrokerProcess(settings, str(tmp_path))) as broker,
+        pytest.raises(RuntimeError, match=re.escape(said)),
+    ):
+        broker.start()

@@ -121,6 +121,13 @@ def _check_listeners(values: Values) -> None:
             "listeners or of controller.listener.names"
         )
     parse_address("ottla.metrics.listener", cast(str, values["ottla.metrics.listener"]))
+    if bool(values["ottla.metrics.username"]) != bool(values["ottla.metrics.password"]):
+        raise ConfigError(
+            "ottla.metrics.username and ottla.metrics.password: give both, or neither; else metrics would be "
+            "open to everybody"
+        )
+    if values["ottla.metrics.tls.key.file"] and not values["ottla.metrics.tls.certificate.file"]:
+        raise ConfigError("ottla.metrics.tls.key.file: give ottla.metrics.tls.certificate.file, too")
     parse_super_users(cast(str, values["super.users"]))
 
 

@@ -153,6 +153,36 @@ SERVER_KEYS = (
         importance="low",
     ),
     ConfigKey(
+        "ottla.metrics.tls.certificate.file",
+        ConfigType.STRING,
+        "",
+        "A PEM file with the certificate under which metrics are served by HTTPS, and those that vouch for "
+        "it. Empty serves them by HTTP.",
+        importance="low",
+    ),
+    ConfigKey(
+        "ottla.metrics.tls.key.file",
+        ConfigType.STRING,
+        "",
+        "A PEM file with the private key of that certificate. Empty: it is in the same file.",
+        importance="low",
+    ),
+    ConfigKey(
+        "ottla.metrics.username",
+        ConfigType.STRING,
+        "",
+        "Who reads metrics has to give this name and ottla.metrics.password (HTTP basic authentication). "
+        "Empty lets everybody read them.",
+        importance="low",
+    ),
+    ConfigKey(
+        "ottla.metrics.password",
+        ConfigType.PASSWORD,
+        None,
+        "The password that goes with ottla.metrics.username.",
+        importance="low",
+    ),
+    ConfigKey(
         "ottla.records.validate",
         ConfigType.STRING,
         "header",

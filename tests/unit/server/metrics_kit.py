@@ -98,7 +98,11 @@ class World:
             ),
             figures=RequestFigures(),
             appends=SimpleNamespace(failures=Counter({("orders", 2): 1})),
-            config=SimpleNamespace(strings=lambda key: ("broker", "controller")),
+            config=SimpleNamespace(
+                strings=lambda key: ("broker", "controller"),
+                string=lambda key: "",
+                optional_string=lambda key: None,
+            ),
             fetch_sessions={},
             quorum=SimpleNamespace(
                 role=QuorumRole.LEADER,

@@ -27,7 +27,7 @@ class Net:
         self.closed = False
         self.address = ("127.0.0.1", 4711)
 
-    async def listen(self, factory: Callable[[], Any], host: str, port: int) -> Net:
+    async def listen(self, factory: Callable[[], Any], host: str, port: int, tls: Any = None) -> Net:
         if self.error is not None:
             raise self.error
         self.asked = (host, port)

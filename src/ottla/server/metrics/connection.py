@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
@@ -24,8 +25,16 @@ Scrape: TypeAlias = Callable[[str], Awaitable[Page]]
 
 
 class MetricsConnection(asyncio.Protocol):
-    def __init__(self, scrape: Scrape, tasks: TaskScope, connections: dict[MetricsConnection, None]) -> None:
+    def __init__(
+        self,
+        scrape: Scrape,
+        tasks: TaskScope,
+        connections: dict[MetricsConnection, None],
+        credentials: str | None = None,
+    ) -> None:
         self._scrape = scrape
+        self._credentials = credentials
+        """What the header `Authorization` has to be; None for everybody."""
         self._tasks = tasks
         self._connections = connections
         self._head = bytearray()
@@ -73,9 +82,23 @@ class MetricsConnection(asyncio.Protocol):
         elif method != "GET":
             self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, f"{PATH} can only be read: use GET", "Allow: GET\r\n")
         else:
-            fields = (line.partition(":") for line in lines)
-            accept = ",".join(value.strip() for name, _, value in fields if name.lower() == "accept")
+            fields = [
+                (name.lower(), value.strip()) for name, _, value in (each.partition(":") for each in lines)
+            ]
+            if not self._is_admitted(dict(fields).get("authorization", "")):
+                self._refuse(
+                    HTTPStatus.UNAUTHORIZED,
+                    "give the name and the password that the broker has as ottla.metrics.username and "
+                    "ottla.metrics.password",
+                    'WWW-Authenticate: Basic realm="metrics"\r\n',
+                )
+                return
+            accept = ",".join(value for name, value in fields if name == "accept")
             self._task = self._tasks.spawn(self._answer(accept), "scrape")
+
+    def _is_admitted(self, given: str) -> bool:
+        # In a time that does not tell how much of it was right.
+        return self._credentials is None or hmac.compare_digest(given.encode(), self._credentials.encode())
 
     async def _answer(self, accept: str) -> None:
         try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import logging
+import ssl
 
-from ottla.config import ConfigError
+from ottla.config import BrokerConfig, ConfigError
 from ottla.config.listeners import Address
 from ottla.coordinator.transactions.other_brokers import AskBroker
 from ottla.handlers.context import Broker
@@ -41,9 +43,14 @@ class MetricsEndpoint:
 
     async def serve(self, address: Address) -> None:
         """ConfigError where that cannot be."""
+        config = self._broker.config
+        tls = _context(config)
+        credentials = _credentials(config)
         try:
             self._listener = await self._broker.runtime.net.listen(
-                lambda: MetricsConnection(self._scrape, self._tasks, self._connections), *address
+                lambda: MetricsConnection(self._scrape, self._tasks, self._connections, credentials),
+                *address,
+                tls=tls,
             )
         except OSError as error:
             raise ConfigError(
@@ -55,7 +62,8 @@ class MetricsEndpoint:
         )
         self._broker.metadata.subscribe(self._elections.apply)
         self._tasks.spawn(self._sampler.run(), "samples")
-        log.info("metrics are at http://%s%s", Address(*self._listener.address), PATH)
+        scheme = "http" if tls is None else "https"
+        log.info("metrics are at %s://%s%s", scheme, Address(*self._listener.address), PATH)
 
     async def stop(self) -> None:
         if self._listener is not None:
@@ -74,3 +82,26 @@ class MetricsEndpoint:
         sources: list[Source] = [(METRICS, snapshot), (KAFKA_METRICS, numbers), (EXPORTER_METRICS, numbers)]
         # With thousands of partitions, writing the text takes longer than requests should wait.
         return await broker.runtime.offload.run(render, sources, accept)
+
+
+def _context(config: BrokerConfig) -> ssl.SSLContext | None:
+    certificate = config.string("ottla.metrics.tls.certificate.file")
+    if not certificate:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, config.string("ottla.metrics.tls.key.file") or None)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"ottla.metrics.tls.certificate.file={certificate}: cannot be used ({error}); give a PEM file "
+            "with a certificate, and its private key in the same file or in ottla.metrics.tls.key.file"
+        ) from error
+    return context
+
+
+def _credentials(config: BrokerConfig) -> str | None:
+    """As the header of a request has them."""
+    name, password = config.string("ottla.metrics.username"), config.optional_string("ottla.metrics.password")
+    if not name:
+        return None
+    return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
