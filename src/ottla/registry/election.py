@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.client.cluster import GROUP, ClusterClient
-from ottla.client.errors import ClusterUnreachable, raise_for_code
+from ottla.client.cluster import ClusterClient
+from ottla.client.errors import ClusterUnreachable
+from ottla.client.group_member import START_OVER, GroupMember
 from ottla.client.peer import PeerLost
-from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
 _log = logging.getLogger(__name__)
@@ -26,12 +26,6 @@ _VERSION = 1
 _NO_ERROR, _DUPLICATE_URLS = 0, 1
 _HEARTBEATS_PER_SESSION = 3
 _AGAIN_S = 1.0
-# The coordinator has forgotten this member, or never knew it.
-_START_OVER = {
-    ErrorCode.unknown_member_id,
-    ErrorCode.illegal_generation,
-    ErrorCode.fenced_instance_id,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +79,12 @@ def choose(members: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return assignment
 
 
+def _assign(said: Mapping[str, bytes]) -> dict[str, bytes]:
+    """All get the same."""
+    chosen = json.dumps(choose({member: json.loads(each) for member, each in said.items()})).encode()
+    return dict.fromkeys(said, chosen)
+
+
 class Election:
     """Tells of each assignment; whoever leads by it has to make sure of it where it writes."""
 
@@ -96,13 +96,16 @@ class Election:
         session_timeout_ms: int,
         on_leader: Callable[[Identity | None], None],
     ) -> None:
-        self._cluster = cluster
-        self._group = group
+        self._member = GroupMember(
+            cluster,
+            group,
+            protocol_type=_PROTOCOL_TYPE,
+            protocol=_PROTOCOL,
+            session_timeout_ms=session_timeout_ms,
+        )
         self._identity = identity
-        self._session_timeout_ms = session_timeout_ms
+        self._heartbeat_s = session_timeout_ms / 1000 / _HEARTBEATS_PER_SESSION
         self._on_leader = on_leader
-        self._member_id = ""
-        self._generation = -1
         self._leads = False
         self._rejoin = asyncio.Event()
 
@@ -112,8 +115,8 @@ class Election:
                 await self._join()
                 await self._stay()
             except KafkaError as error:
-                if error.code in _START_OVER:
-                    self._member_id = ""
+                if error.code in START_OVER:
+                    self._member.forget()
                 elif error.code != ErrorCode.rebalance_in_progress:
                     await self._pause(error)
             except (PeerLost, ClusterUnreachable, TimeoutError) as error:
@@ -128,74 +131,32 @@ class Election:
 
     async def leave(self) -> None:
         """So that the others need not wait until this one is missed."""
-        if self._member_id:
-            member = {"member_id": self._member_id, "reason": "the registry stops"}
-            values = {"group_id": self._group, "members": [member], "member_id": self._member_id}
-            await self._cluster.ask_coordinator(GROUP, self._group, ApiKey.LEAVE_GROUP, values)
+        await self._member.leave("the registry stops")
 
     async def _pause(self, error: Exception) -> None:
-        _log.warning("the group %s of registries cannot be joined: %r", self._group, error)
+        _log.warning("the group %s of registries cannot be joined: %r", self._member.group, error)
         await asyncio.sleep(_AGAIN_S)
 
     async def _join(self) -> None:
         self._rejoin.clear()
-        answer = await self._cluster.retried(self._ask_to_join)
-        self._member_id = answer.member_id
-        self._generation = answer.generation_id
-        assignments = []
-        if answer.leader == answer.member_id:
-            members = {row.member_id: json.loads(row.metadata) for row in answer.members}
-            assignment = json.dumps(choose(members)).encode()
-            assignments = [{"member_id": member, "assignment": assignment} for member in members]
-        synced = await self._ask(
-            ApiKey.SYNC_GROUP,
-            {"protocol_type": _PROTOCOL_TYPE, "protocol_name": _PROTOCOL, "assignments": assignments},
-        )
-        self._take(json.loads(synced.assignment))
-
-    async def _ask_to_join(self) -> Any:
-        metadata = json.dumps(self._identity.fields(leads=self._leads)).encode()
-        values = {
-            "group_id": self._group,
-            "session_timeout": self._session_timeout_ms,
-            "rebalance_timeout": self._session_timeout_ms,
-            "protocol_type": _PROTOCOL_TYPE,
-            "protocols": [{"name": _PROTOCOL, "metadata": metadata}],
-        }
-        peer = await self._cluster.coordinator(GROUP, self._group)
-        while True:
-            async with asyncio.timeout(self._session_timeout_ms / 1000 + self._cluster.timeouts.request_s):
-                answer = await peer.ask(ApiKey.JOIN_GROUP, {**values, "member_id": self._member_id})
-            if answer.error_code != ErrorCode.member_id_required:
-                break
-            self._member_id = answer.member_id
-        raise_for_code(answer.error_code, None, f"joining the group {self._group}")
-        return answer
+        said = json.dumps(self._identity.fields(leads=self._leads)).encode()
+        self._take(json.loads(await self._member.join(said, _assign)))
 
     async def _stay(self) -> None:
-        interval_s = self._session_timeout_ms / 1000 / _HEARTBEATS_PER_SESSION
         while not self._rejoin.is_set():
             try:
-                await asyncio.wait_for(self._rejoin.wait(), interval_s)
+                await asyncio.wait_for(self._rejoin.wait(), self._heartbeat_s)
             except TimeoutError:
-                await self._ask(ApiKey.HEARTBEAT, {})
-
-    async def _ask(self, api_key: ApiKey, values: dict[str, Any]) -> Any:
-        place = {
-            "group_id": self._group,
-            "generation_id": self._generation,
-            "member_id": self._member_id,
-        }
-        return await self._cluster.ask_coordinator(GROUP, self._group, api_key, {**place, **values})
+                await self._member.heartbeat()
 
     def _take(self, assignment: dict[str, Any]) -> None:
         if assignment.get("error") == _DUPLICATE_URLS:
             _log.error(
                 "several registries of the group %s say that they are at one address; give each its own: "
                 "--advertised-address",
-                self._group,
+                self._member.group,
             )
         fields = assignment.get("master_identity")
         leader = None if fields is None else read_identity(fields)
-        self._leads = leader is not None and assignment.get("master") == self._member_id
+        self._leads = leader is not None and assignment.get("master") == self._member.id
         self._on_leader(leader)
