@@ -1,0 +1,94 @@
+"""What a demo needs on one machine: a broker, topics, and programs that run until it is over."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.testing import BrokerProcess, free_ports
+
+STOP_S_MAX = 30.0
+
+
+class Stage:
+    """`with Stage({"topic": 2}, here) as stage: stage.run("agent.py", …)`"""
+
+    def __init__(self, topics: Mapping[str, int], here: Path) -> None:
+        self._topics = topics
+        self._here = here
+        self._directory = tempfile.TemporaryDirectory(prefix="ottla-demo-")
+        self.directory = Path(self._directory.name)
+        self._broker = BrokerProcess(log_level="warning")
+        self._programs: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self._broker.bootstrap_servers
+
+    def __enter__(self) -> Stage:
+        self._broker.start()
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        for made in admin.create_topics([NewTopic(*topic) for topic in self._topics.items()]).values():
+            made.result(30)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for program in self._programs.values():
+            if program.poll() is None:
+                program.terminate()
+        for program in self._programs.values():
+            try:
+                program.wait(STOP_S_MAX)
+            except subprocess.TimeoutExpired:
+                os.killpg(program.pid, signal.SIGKILL)
+                program.wait()
+        self._broker.close()
+        self._directory.cleanup()
+
+    def free_port(self) -> int:
+        [port] = free_ports("127.0.0.1", 1)
+        return port
+
+    def run(self, program: str, *arguments: str) -> None:
+        """A program of the example, connected to the broker; what it prints goes to a file."""
+        self._start(program, [sys.executable, program, *arguments])
+
+    def run_pipeline(self, program: str) -> None:
+        ottla = str(Path(sys.executable).parent / "ottla")
+        self._start(program, [ottla, "run", program, "--state-dir", str(self.directory / "state")])
+
+    def _start(self, name: str, command: list[str]) -> None:
+        with (self.directory / f"{name}.log").open("ab") as log:
+            self._programs[name] = subprocess.Popen(
+                [*command, "--bootstrap-server", self.bootstrap_servers],
+                cwd=self._here,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def stay(self) -> None:
+        """Until Ctrl-C, or until a program ends by itself."""
+        try:
+            while True:
+                self.raise_dead()
+                time.sleep(0.5)
+        except KeyboardInterrupt:
+            print("ending …", flush=True)
+
+    def raise_dead(self) -> None:
+        for name, program in self._programs.items():
+            if program.poll() is not None:
+                tail = (self.directory / f"{name}.log").read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"{name} has ended with status {program.returncode}:\n{tail}")
