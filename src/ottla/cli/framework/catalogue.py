@@ -55,6 +55,7 @@ PURPOSES: dict[str, dict[str, str]] = {
     },
     "Inspect a cluster": {
         "console": "look after clusters in a browser",
+        "dashboards": "write dashboards for Grafana and alerts for Prometheus",
         "cluster": "show the cluster's id and its endpoints",
         "broker-api-versions": "list the APIs that each broker serves",
         "features": "show the features of the cluster",
@@ -84,16 +85,17 @@ PURPOSES: dict[str, dict[str, str]] = {
 
 # These have no Kafka-named executable: they are Ottla's own.
 OWN = {
-    "start",
-    "stop",
-    "run",
-    "examples",
     "certs",
     "completion",
     "connect",
     "console",
+    "dashboards",
+    "examples",
     "mirror",
+    "run",
     "schema-registry",
+    "start",
+    "stop",
 }
 # Kafka's executables of these names have no kafka- before them.
 UNPREFIXED = {"connect-distributed", "connect-mirror-maker", "connect-standalone"}
