@@ -259,3 +259,24 @@ def test_errors_name_the_option_and_the_remedy(spark: Any, batch: Callable[..., 
     nobody = {"kafka.bootstrap.servers": address, "kafka.socket.connection.setup.timeout.ms": "500"}
     with pytest.raises(Exception, match=f"no broker can be reached: {address}"):
         spark.read.format("ottla").options(subscribe="x", **nobody).load().collect()
+
+
+def test_sql_over_values_with_a_schema(spark: Any, cluster: Cluster) -> None:
+    cluster.create("priced", 2)
+    for partition in (0, 1):
+        rows = [b'{"id": %d, "item": {"name": "n%d", "tags": ["a"]}}' % (n, n % 3) for n in range(30)]
+        cluster.produce("priced", rows, partition)
+    options = {
+        "kafka.bootstrap.servers": cluster.bootstrap_servers,
+        "subscribe": "priced",
+        "valueFormat": "json",
+        "valueSchema": "id BIGINT, item STRUCT<name: STRING, tags: ARRAY<STRING>>",
+    }
+    listed = ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW priced USING ottla OPTIONS ({listed})")
+    found = spark.sql(
+        "SELECT value.item.name, sum(value.id) AS total, max(offset) AS last FROM priced "
+        "WHERE partition = 1 GROUP BY 1 ORDER BY 1"
+    ).collect()
+    assert [tuple(row) for row in found] == [("n0", 135, 27), ("n1", 145, 28), ("n2", 155, 29)]
+    assert spark.sql("SELECT count(*) FROM priced").collect()[0][0] == 60

@@ -33,6 +33,7 @@ from ottla.spark.pushdown import PushedFilters
 from ottla.spark.range_reader import data_lost, read_range
 from ottla.spark.ranges import OffsetRange, limited, split
 from ottla.spark.source_options import SourceOptions
+from ottla.spark.values import decoded
 
 # Spark asks an idle source for its latest offset dozens of times a second: each answer waits this long.
 IDLE_WAIT_MS = 200
@@ -42,16 +43,22 @@ def _connect(options: SourceOptions) -> Connection:
     return shared_connection(options.bootstrap_servers, options.client_properties)
 
 
-def _read(partition: InputPartition, options: SourceOptions) -> Iterator[Any]:
+def _read(partition: InputPartition, options: SourceOptions, value_type: Any) -> Iterator[Any]:
     # Spark plans one empty partition where there is nothing to read.
-    return read_range(partition, options) if isinstance(partition, OffsetRange) else iter(())
+    if not isinstance(partition, OffsetRange):
+        return iter(())
+    batches = read_range(partition, options)
+    if value_type is None:
+        return batches
+    return (decoded(batch, options.values, value_type) for batch in batches)
 
 
 class OttlaReader(DataSourceReader):
     """A topic as it is now, or between the offsets or times asked for."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, value_type: Any = None) -> None:
         self._options = options
+        self._value_type = value_type
         self._pushed = PushedFilters()
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -60,7 +67,7 @@ class OttlaReader(DataSourceReader):
         return split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return _read(partition, self._options)
+        return _read(partition, self._options, self._value_type)
 
     async def _plan(self, cluster: ClusterClient) -> list[OffsetRange]:
         options, pushed = self._options, self._pushed
@@ -94,8 +101,9 @@ class OttlaFilteringReader(OttlaReader):
 class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Micro-batches over topics. Partitions and topics that appear meanwhile are read from their start."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, value_type: Any = None) -> None:
         self._options = options
+        self._value_type = value_type
         self._initial: Stored | None = None
         self._latest: Offsets | None = None
         self._target: Offsets | None = None
@@ -139,7 +147,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return _read(partition, self._options)
+        return _read(partition, self._options, self._value_type)
 
     def _stored(self, connection: Connection, offsets: Offsets) -> Stored:
         return to_stored(offsets, self._cluster(connection))

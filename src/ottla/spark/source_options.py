@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ottla.client.cluster import EARLIEST, LATEST
 from ottla.spark.sink_options import InvalidOption
+from ottla.spark.values import BINARY, ValueFormat, value_format
 
 FETCH_BYTES: Final = 16 * 1024 * 1024
 DATA_TIMEOUT_MS: Final = 120_000
@@ -36,6 +37,10 @@ _NAMES = (
     "failOnDataLoss",
     "kafkaConsumer.pollTimeoutMs",
     "filterPushdown",
+    "valueFormat",
+    "valueSchema",
+    "valueMode",
+    "schemaRegistryUrl",
     # Taken, without effect: no consumer group is used, and offsets are asked for with the client's retries.
     "groupIdPrefix",
     "fetchOffset.numRetries",
@@ -91,6 +96,7 @@ class SourceOptions:
     filter_pushdown: bool
     """Off unless asked for: Spark 4.3 keeps filters that were pushed down once for every later query on the
     same data frame, so it is only right for a frame that is used for one query."""
+    values: ValueFormat = BINARY
 
     @property
     def client_properties(self) -> dict[str, str]:
@@ -110,6 +116,11 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
         raise InvalidOption(
             f"The option {_PREFIX}{_BOOTSTRAP} is missing: set it to brokers of the cluster to read from, "
             "such as localhost:9092."
+            + (
+                ""
+                if options
+                else " Spark does not hand the options of a CREATE TABLE on: use CREATE TEMPORARY VIEW."
+            )
         )
     isolation = client.pop("isolation.level", "read_uncommitted")
     if isolation not in ("read_committed", "read_uncommitted"):
@@ -117,6 +128,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
             f"kafka.isolation.level is {isolation!r}; it is read_committed or read_uncommitted."
         )
     starting, ending = _positions(given, streaming)
+    subscription = _subscription(given)
     strategy = given.get("startingOffsetsByTimestampStrategy", "error").lower()
     if strategy not in ("error", "latest"):
         raise InvalidOption(f"startingOffsetsByTimestampStrategy is {strategy!r}; it is error or latest.")
@@ -124,7 +136,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
     return SourceOptions(
         bootstrap_servers,
         tuple(sorted(client.items())),
-        _subscription(given),
+        subscription,
         starting,
         ending,
         strategy == "latest",
@@ -139,6 +151,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
         _whole("kafka.max.partition.fetch.bytes", fetch_bytes),
         _positive(given, "kafkaConsumer.pollTimeoutMs") or DATA_TIMEOUT_MS,
         _boolean(given, "filterPushdown", False),
+        value_format(given, subscription.topics),
     )
 
 

@@ -103,6 +103,28 @@ def test_avro_both_ways(cluster: InProcessBroker, registry: RegistryProcess, cli
     assert AvroDeserializer(client)(serde.serialize(Order("b")), context("avro")) == {"id": "b", "cents": 0}
 
 
+def test_avro_as_columns_of_spark(registry: RegistryProcess, client: Any) -> None:
+    pa = pytest.importorskip("pyarrow", reason="needs the extra ottla[spark]")
+    from ottla.spark.values import decoded, value_format
+
+    theirs = AvroSerializer(client, AVRO)({"id": "a", "cents": 250}, context("columns"))
+    how = value_format({"valueFormat": "avro", "schemaRegistryUrl": registry.url}, ("columns",))
+    assert how.spark_type() == "struct<`id`: string, `cents`: bigint>"
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "value": [theirs, None, b"other"],
+            "topic": ["columns"] * 3,
+            "partition": [0] * 3,
+            "offset": [0, 1, 2],
+        }
+    )
+    arrow = pa.struct([("id", pa.string()), ("cents", pa.int64())])
+    found = decoded(batch.slice(0, 2), how, arrow).column("value").to_pylist()
+    assert found == [{"id": "a", "cents": 250}, None]
+    with pytest.raises(Exception, match="The value at offset 2 of columns-0 does not fit the schema"):
+        decoded(batch, how, arrow)
+
+
 def test_json_schema_both_ways(cluster: InProcessBroker, registry: RegistryProcess, client: Any) -> None:
     theirs = JSONSerializer(JSON, client)({"id": "a", "cents": 250}, context("json"))
     serde = SchemaRegistry(registry.url).json_schema(JSON, topic="json", kind=Order)
