@@ -69,14 +69,14 @@ class Translations:
     def translate(self, partition: Partition, upstream: int) -> int | None:
         """None where nothing is known, or too little."""
         runs = self._runs.get(partition)
-        exact = None if runs is None else runs.translate(upstream)
-        if exact is not None:
-            return exact
         history = self._histories.get(partition)
+        exact = None if runs is None else runs.translate(upstream)
         found = TOO_OLD if history is None else history.translate(upstream)
-        return None if found == TOO_OLD else found
+        # Neither goes too far. Of what others mirrored in between, only their syncs tell.
+        best = found if exact is None else max(exact, found)
+        return None if best == TOO_OLD else best
 
-    def _take(self, key: bytes, value: bytes | None) -> None:
+    def _take(self, key: bytes, value: bytes | None, written_ms: int) -> None:
         if value is None:
             return
         try:
@@ -86,9 +86,9 @@ class Translations:
             return
         history = self._histories.get(sync.partition)
         if history is None:
-            self._histories[sync.partition] = SyncHistory(sync)
+            self._histories[sync.partition] = SyncHistory(sync, written_ms)
         else:
-            history.add(sync)
+            history.add(sync, written_ms)
 
 
 class Checkpoints:
@@ -211,7 +211,7 @@ class Checkpoints:
         upstream = self._settings.policy.upstream_topic(partition.topic)
         return partition if upstream is None else partition._replace(topic=upstream)
 
-    def _take(self, key: bytes, value: bytes | None) -> None:
+    def _take(self, key: bytes, value: bytes | None, _: int) -> None:
         if value is None:
             return
         try:

@@ -19,6 +19,7 @@ from ottla.mirror.formats import OffsetSync
 TOO_OLD: Final = -1
 _SYNCS: Final = 64
 _RUNS_MAX: Final = 20_000
+_LATE_MS_MAX: Final = 60_000
 
 
 class SyncHistory:
@@ -28,19 +29,24 @@ class SyncHistory:
     are at least 2^(i-2) apart, or the same.
     """
 
-    def __init__(self, first: OffsetSync) -> None:
+    def __init__(self, first: OffsetSync, written_ms: int = 0) -> None:
         self._syncs = [first] * _SYNCS
+        self._newest_ms = written_ms
 
     @property
     def newest(self) -> OffsetSync:
         return self._syncs[0]
 
-    def add(self, sync: OffsetSync, *, is_only: bool = False) -> None:
-        """`is_only`: what came before may not be used, or a translation could go back behind an earlier
-        one."""
-        if is_only or sync.upstream < self._syncs[0].upstream:
-            self._syncs = [sync] * _SYNCS
+    def add(self, sync: OffsetSync, written_ms: int = 0) -> None:
+        newest = self._syncs[0]
+        if sync.upstream < newest.upstream:
+            # When a slot goes from one process to another, the last words of the first may come late.
+            # Otherwise the source begins anew, and nothing of what was holds any more.
+            if sync.downstream >= newest.downstream or written_ms - self._newest_ms > _LATE_MS_MAX:
+                self._syncs = [sync] * _SYNCS
+                self._newest_ms = written_ms
             return
+        self._newest_ms = written_ms
         original = self._syncs
         syncs = list(original)
         replacement = sync

@@ -61,7 +61,7 @@ class Positions:
             for place, rows in records.items()
         }
 
-    def _take(self, key: bytes, value: bytes | None) -> None:
+    def _take(self, key: bytes, value: bytes | None, _: int) -> None:
         found = read_position_key(key)
         if found is None or found[0] != self._alias:
             return

@@ -138,14 +138,15 @@ class TransactionSender:
     async def _send_requests(self) -> bool:
         """One to each leader, with one batch for each partition, which is all that it may have; whether there
         was anything to send."""
+        # A broker asks for the transaction with the first batch of a partition. What the producer sends
+        # meanwhile waits there, and there is not much room for it.
+        if self._opening:
+            return False
         has_sent = False
         for leader, queues in list(self._waiting.items()):
             chosen: dict[str, list[tuple[int, Batch]]] = {}
             size = 0
             for partition in list(queues):
-                # A broker asks for the transaction with the first batch; what comes meanwhile it may refuse.
-                if partition in self._opening:
-                    continue
                 if partition not in self._opened:
                     self._opening.add(partition)
                 batch = queues[partition].popleft()

@@ -170,7 +170,7 @@ async def _process_count(target: ClusterClient, settings: FlowSettings) -> int:
 async def _heartbeat_age(target: ClusterClient, settings: FlowSettings) -> float | None:
     newest: Heartbeat | None = None
 
-    def take(key: bytes, value: bytes | None) -> None:
+    def take(key: bytes, value: bytes | None, _: int) -> None:
         nonlocal newest
         try:
             beat = read_heartbeat(key, value or b"")

@@ -41,10 +41,11 @@ async def append(cluster: ClusterClient, topic: str, pairs: Iterable[tuple[bytes
 
 
 class TopicReader:
-    """All committed records of a topic, once each; `read_to_end` calls `take` for those that are new."""
+    """All committed records of a topic, once each; `read_to_end` calls `take` for those that are new, with
+    key, value and time in ms."""
 
     def __init__(
-        self, cluster: ClusterClient, topic: str, take: Callable[[bytes, bytes | None], None]
+        self, cluster: ClusterClient, topic: str, take: Callable[[bytes, bytes | None, int], None]
     ) -> None:
         self._cluster = cluster
         self._topic = topic
@@ -80,6 +81,6 @@ class TopicReader:
             for batch in read.batches:
                 for record in iter_records(batch.data):
                     if record.key is not None:
-                        self._take(record.key, record.value)
+                        self._take(record.key, record.value, record.timestamp_ms)
             position = read.next_offset
         self._positions[partition] = position

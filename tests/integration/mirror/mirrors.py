@@ -287,7 +287,7 @@ def records_of(servers: str, topic: str) -> list[tuple[bytes, bytes | None]]:
     async def ask() -> list[tuple[bytes, bytes | None]]:
         found: list[tuple[bytes, bytes | None]] = []
         async with ClusterClient(AsyncioNetwork(), servers) as cluster:
-            await TopicReader(cluster, topic, lambda key, value: found.append((key, value))).read_to_end()
+            await TopicReader(cluster, topic, lambda key, value, _: found.append((key, value))).read_to_end()
         return found
 
     return asyncio.run(ask())

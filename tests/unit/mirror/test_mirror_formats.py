@@ -83,6 +83,19 @@ def test_a_source_that_begins_anew_forgets_what_was() -> None:
     assert history.translate(150) == 301
 
 
+def test_a_sync_that_comes_late_changes_nothing() -> None:
+    """Of a process that has lost its part to another, which has written before it."""
+    history = SyncHistory(sync(0, 0), 1000)
+    history.add(sync(100, 200), 2000)
+    history.add(sync(90, 180), 3000)
+    assert history.translate(50) == 1
+    assert history.translate(100) == 200
+    # Much later, it is a topic that was made anew in both clusters.
+    history.add(sync(90, 180), 100_000)
+    assert history.translate(50) == TOO_OLD
+    assert history.translate(100) == 181
+
+
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=200))
 def test_old_syncs_grow_sparse_and_never_promise_too_much(steps: list[int]) -> None:
     """Invariants of MirrorMaker's store; a translation never skips a record."""
