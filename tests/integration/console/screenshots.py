@@ -7,6 +7,8 @@ import math
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from chromium import Browser, browser
@@ -17,6 +19,9 @@ from console_site import Site, commit
 
 from ottla.console.clusters import ClusterSettings
 from ottla.console.server import console_served
+from ottla.streams import Materialized, StreamsBuilder
+from ottla.streams.run import StreamsApplication, StreamsConfig
+from ottla.streams.serving import served
 from ottla.testing import BrokerCluster
 
 PAGES = {
@@ -29,6 +34,8 @@ PAGES = {
     "connectors": "/connectors",
     "connector": "/connectors/orders-to-file",
     "new-connector": "/connector-plugins/org.apache.kafka.connect.file.FileStreamSinkConnector",
+    "pipelines": "/pipelines",
+    "pipeline": "/pipelines/customers",
     "acls": "/acls",
 }
 SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
@@ -38,11 +45,12 @@ POINTS = 15
 
 def main(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    with BrokerCluster() as cluster, tempfile.TemporaryDirectory() as files:
+    with BrokerCluster() as cluster, tempfile.TemporaryDirectory() as files, ExitStack() as stack:
         bootstrap = cluster.bootstrap_servers
         admin = AdminClient({"bootstrap.servers": bootstrap})
         topics = [
-            NewTopic(name, count, 3) for name, count in (("orders", 6), ("payments", 3), ("clicks", 12))
+            NewTopic(name, count, 3)
+            for name, count in (("orders", 6), ("payments", 3), ("clicks", 12), ("customers", 3))
         ]
         for made in admin.create_topics(topics).values():
             made.result(60)
@@ -58,6 +66,7 @@ def main(directory: Path) -> None:
                 ):
                     config = {"connector.class": SINK, "topics": "orders", "file": file, **TEXT}
                     site.change("PUT", "connectors", name, set=config)
+                stack.enter_context(_pipeline(bootstrap, files))
                 _write(bootstrap, site)
                 for theme in ("light", "dark"):
                     window.prefer(theme)
@@ -67,11 +76,28 @@ def main(directory: Path) -> None:
                         window.screenshot(directory / f"{name}-{theme}.png")
 
 
+@contextmanager
+def _pipeline(bootstrap: str, files: str) -> Iterator[None]:
+    """Orders counted by customer, on Spark."""
+    builder = StreamsBuilder()
+    orders = builder.stream("orders").filter(lambda key, value: "order" in value)
+    counts = orders.group_by(lambda key, value: key).count(Materialized.as_("orders-of-customers"))
+    counts.to_stream().to("customers")
+    config = StreamsConfig("customers", bootstrap, state_dir=files, master="local[1]")
+    app = StreamsApplication(builder.build(), config)
+    with served([app]):
+        app.start()
+        try:
+            yield
+        finally:
+            app.stop()
+
+
 def _write(bootstrap: str, site: Site) -> None:
     """As people shop: now more, now less, so that charts have something to show."""
     producer = Producer({"bootstrap.servers": bootstrap})
     began, number = time.monotonic(), 0
-    while len([value for value in site.get("history")["recordsIn"] if value]) < POINTS:
+    while len([value for value in site.get("history")["recordsIn"] if value]) < POINTS or not _counted(site):
         elapsed = time.monotonic() - began
         for _ in range(int(60 + 40 * math.sin(elapsed / 2))):
             number += 1
@@ -82,6 +108,13 @@ def _write(bootstrap: str, site: Site) -> None:
             producer.produce("payments", json.dumps({"order": number, "paid": number % 3 == 0}))
         producer.flush(60)
         time.sleep(0.1)
+
+
+def _counted(site: Site) -> bool:
+    nodes = site.get("pipelines", "customers")["nodes"]
+    return any(
+        node["type"] == "sink" and node["topics"] == ["customers"] and node["records"] for node in nodes
+    )
 
 
 def _prepare(window: Browser, name: str) -> None:

@@ -39,6 +39,7 @@ def closed_site(secured: InProcessBroker) -> Iterator[Site]:
         f"127.0.0.1:{secured.ports['SASL']}",
         {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"},
         login=True,
+        connect="http://127.0.0.1:1",
     )
     with console_served([closed, ClusterSettings("open", secured.bootstrap_servers)]) as address:
         yield Site(address).log_in()
@@ -79,6 +80,16 @@ def test_brokers_decide_who_gets_in_and_what_they_may_do(closed_site: Site) -> N
     assert bob.ask("POST", "/api/logout", {})[0] == 200
     assert bob.ask("GET", "/api/clusters/local/topics")[0] == 401
     assert alice.get("topics")["total"] == 2
+
+
+def test_connectors_are_changed_by_those_who_may_alter_the_cluster(closed_site: Site) -> None:
+    _, alice, _ = entered(closed_site, "alice", "a-secret")
+    _, bob, _ = entered(closed_site, "bob", "b-secret")
+    status, text = bob.refused("POST", "connectors", "copy", "stop")
+    assert status == 403 and "ALTER" in text
+    # She gets as far as Connect, which does not run.
+    status, text = alice.refused("POST", "connectors", "copy", "stop")
+    assert status == 503 and "Connect" in text
 
 
 def test_only_pages_of_the_console_are_gone_on_to(closed_site: Site) -> None:

@@ -13,6 +13,7 @@ from bench import kafka_peer
 from bench.brokers import started
 from bench.kafka_peer import ApacheKafka
 from bench.maven import PeerUnavailable
+from chromium import browser, executable
 from console_site import Site, commit
 
 from ottla.console.clusters import ClusterSettings
@@ -35,7 +36,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def kafka_site(bootstrap: str) -> Iterator[Site]:
-    with console_served([ClusterSettings("local", bootstrap)]) as address:
+    with console_served([ClusterSettings("local", bootstrap, sample_s=1.0)]) as address:
         yield Site(address).log_in()
 
 
@@ -83,3 +84,47 @@ def test_everything_is_done_on_apache_kafka_too(kafka_site: Site, bootstrap: str
     site.change("DELETE", "groups", "billing", confirm="billing")
     site.change("POST", "topics", "orders", "empty", confirm="orders")
     site.change("DELETE", "topics", "orders", confirm="orders")
+
+
+def test_moves_and_elections_are_apache_kafkas_own(kafka_site: Site) -> None:
+    site = kafka_site
+    site.change("POST", "topics", name="moved", partitions=2)
+    (broker,) = [each["id"] for each in site.get("overview")["brokers"]]
+    plan = site.change("POST", "reassignments", "plan", topics=["moved"], brokers=[broker], how="spread")
+    assert plan["moves"] == [] and plan["unchanged"] == 2
+    assert site.change("POST", "reassignments", plan={"moved-0": [broker]})["begun"] == 1
+    assert site.change("POST", "leaders", topics=["moved"]) == {"elected": [], "failed": {}}
+    status, text = site.refused("POST", "reassignments", plan={"moved-0": [99]})
+    assert status >= 400 and text
+    site.change("DELETE", "topics", "moved", confirm="moved")
+
+
+@pytest.mark.skipif(executable() is None, reason="needs Chromium: apt-get install chromium")
+def test_pages_of_apache_kafka_in_a_browser(kafka_site: Site, bootstrap: str) -> None:
+    site = kafka_site
+    site.change("POST", "topics", name="seen", partitions=2)
+    commit(bootstrap, "watching", "seen", 2)
+    until = time.monotonic() + 60
+    while not any(site.get("topics", "seen", "history")["recordsIn"]):
+        site.change("POST", "topics", "seen", "records", value='{"a": 1}', key="k", repeat=20)
+        assert time.monotonic() < until
+    with browser() as page:
+        for path, there in (
+            ("", ".chart path.line"),
+            ("/topics", "tbody a"),
+            ("/topics/seen", ".chart path.line"),
+            ("/topics/seen?part=settings", ".setting"),
+            ("/topics/seen/records?limit=5", ".record"),
+            ("/groups/watching", ".chart svg"),
+            ("/balance", ".bar"),
+            ("/transactions", "h1"),
+            ("/pipelines", "h1"),
+        ):
+            page.open(f"{site.address}/c/local{path}")
+            page.wait_for(f"document.querySelector({there!r})")
+        page.open(f"{site.address}/c/local/topics/seen")
+        page.click("[data-opens=delete]")
+        page.fill("#delete [name=confirm]", "seen")
+        page.click("#delete [type=submit]")
+        page.wait_for("location.pathname === '/c/local/topics'")
+        assert page.complaints == []
