@@ -89,6 +89,10 @@ def test_everything_is_done_on_apache_kafka_too(kafka_site: Site, bootstrap: str
 def test_moves_and_elections_are_apache_kafkas_own(kafka_site: Site) -> None:
     site = kafka_site
     site.change("POST", "topics", name="moved", partitions=2)
+    until = time.monotonic() + 60
+    while not site.get("topics", q="moved")["topics"]:
+        # Its brokers hear of a topic some time after its controller has answered.
+        assert time.monotonic() < until
     (broker,) = [each["id"] for each in site.get("overview")["brokers"]]
     plan = site.change("POST", "reassignments", "plan", topics=["moved"], brokers=[broker], how="spread")
     assert plan["moves"] == [] and plan["unchanged"] == 2
