@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from ottla.console.html import Child, Html, a, element
 from ottla.console.pages.parts import number
 
-WIDTH, HEIGHT = 208, 58
-_ACROSS, _DOWN = WIDTH + 56, HEIGHT + 18
+WIDTH, HEIGHT = 244, 58
+_ACROSS, _DOWN = WIDTH + 44, HEIGHT + 18
 _MARGIN = 8
 _TEXT_MAX = 28
 _svg, _g, _rect, _path, _text, _title = (
@@ -27,23 +27,19 @@ def picture(nodes: Sequence[Mapping[str, Any]], topic_link: Any) -> Html:
     """`topic_link` gives the address of a topic's page."""
     # What several queries begin with is one thing in the picture.
     nodes = list({node["name"]: node for node in nodes}.values())
-    places = _places(nodes)
     known = {node["name"] for node in nodes}
-    lines = [
-        _line(places[node["name"]], places[child], "edge")
-        for node in nodes
-        for child in node["children"]
-        if child in known
-    ]
+    edges = [(node["name"], child, "edge") for node in nodes for child in node["children"] if child in known]
     # One sub-topology writes what another reads: a line of another kind, through the topic.
     readers = {topic: node["name"] for node in nodes if node["type"] == "source" for topic in node["topics"]}
-    lines += [
-        _line(places[node["name"]], places[readers[topic]], "edge through-topic")
+    edges += [
+        (node["name"], readers[topic], "edge through-topic")
         for node in nodes
         if node["type"] == "sink"
         for topic in node["topics"]
         if topic in readers
     ]
+    places = _places([node["name"] for node in nodes], [(start, end) for start, end, _ in edges])
+    lines = [_line(places[start], places[end], kind) for start, end, kind in edges]
     width = max((place.x for place in places.values()), default=0) + WIDTH + _MARGIN
     height = max((place.y for place in places.values()), default=0) + HEIGHT + _MARGIN
     boxes = [_box(node, places[node["name"]], topic_link) for node in nodes]
@@ -59,12 +55,10 @@ def picture(nodes: Sequence[Mapping[str, Any]], topic_link: Any) -> Html:
     )
 
 
-def _places(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Place]:
-    children = {node["name"]: list(node["children"]) for node in nodes}
+def _places(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, Place]:
     parents: dict[str, list[str]] = defaultdict(list)
-    for name, below in children.items():
-        for child in below:
-            parents[child].append(name)
+    for start, end in edges:
+        parents[end].append(start)
     ranks: dict[str, int] = {}
 
     def rank(name: str, above: frozenset[str]) -> int:
@@ -74,24 +68,22 @@ def _places(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Place]:
         return ranks[name]
 
     columns: dict[int, list[str]] = defaultdict(list)
-    for name in children:
+    for name in names:
         columns[rank(name, frozenset({name}))].append(name)
     rows: dict[str, float] = {}
     for column in sorted(columns):
         # Beside whom they come from, and then as close together as they can be.
-        names = columns[column]
+        inside = columns[column]
         wanted = {
             name: sum(rows[parent] for parent in over) / len(over)
             if (over := [parent for parent in parents[name] if parent in rows])
             else float(place)
-            for place, name in enumerate(names)
+            for place, name in enumerate(inside)
         }
         last = -1.0
-        for name in sorted(names, key=lambda name: wanted[name]):
+        for name in sorted(inside, key=lambda name: wanted[name]):
             rows[name] = last = max(wanted[name], last + 1)
-    return {
-        name: Place(_MARGIN + ranks[name] * _ACROSS, _MARGIN + int(rows[name] * _DOWN)) for name in children
-    }
+    return {name: Place(_MARGIN + ranks[name] * _ACROSS, _MARGIN + int(rows[name] * _DOWN)) for name in names}
 
 
 def _line(start: Place, end: Place, kind: str) -> Html:

@@ -7,7 +7,7 @@ const RENEW_MS = 10_000;
 const HEIGHT = 168;
 const BELOW = 22;
 const ABOVE = 10;
-const LEFT = 56;
+const LEFT = 66;
 const RIGHT = 10;
 
 function svg(tag, attributes = {}, ...children) {
@@ -42,7 +42,7 @@ function topAndStep(max, unit) {
   while (max / scale >= base) scale *= base;
   const rough = Math.max(max, 1e-9) / scale / 4;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10].find((each) => each * power >= rough) * power * scale;
+  const step = [1, 2, 5, 10].find((each) => each * power >= rough) * power * scale;
   return [Math.ceil(max / step - 1e-9) * step, step];
 }
 

@@ -52,7 +52,7 @@ function drawn(plan) {
 function show(form, plan) {
   const place = $("#plan");
   if (!plan.moves.length) return place.replaceChildren(h("p", { class: "empty" }, `Nothing has to move: ${number(plan.unchanged)} partitions are where they may be.`));
-  const button = h("button", { type: "button" }, `Move ${number(plan.moves.length)} partitions`);
+  const button = h("button", { type: "button" }, `Change ${number(plan.moves.length)} partitions`);
   const answer = h("output", { class: "answer", "aria-live": "polite" });
   button.addEventListener("click", async () => {
     button.disabled = true;
@@ -70,7 +70,7 @@ function show(form, plan) {
     }
   });
   place.replaceChildren(
-    h("p", {}, `${number(plan.moves.length)} partitions move, ${number(plan.unchanged)} stay; ${size(plan.bytes)} are copied between brokers.`),
+    h("p", {}, `${number(plan.moves.length)} partitions change, ${number(plan.unchanged)} stay as they are; ${size(plan.bytes)} are copied between brokers.`),
     drawn(plan), h("div", { class: "buttons" }, button), answer);
   place.scrollIntoView({ block: "nearest" });
 }
