@@ -284,3 +284,15 @@ def test_same_dump_of_offsets(both: Any, cluster: Cluster, filled: str) -> None:
     ours, theirs = both("dump-log", "--offsets-decoder", "--files", written, server=False)
     assert ours == theirs
     assert any('"subscription":{"topics":["filled"]' in line for line in ours)
+
+
+def test_top_of_apache_kafka(cluster: Cluster, filled: str, tool: Any) -> None:
+    seen = tool(
+        "top", "--bootstrap-server", cluster.bootstrap_servers, "--iterations", "1", "--interval", "0.1"
+    )
+    assert seen.status == 0, seen.err
+    lines = [line.split("\t") for line in seen.out.splitlines()]
+    assert [line[3] for line in lines if line[0] == "broker"] == ["controller"]
+    assert [line[2] for line in lines if line[:2] == ["topic", filled]] == ["2"]
+    assert [line[3] for line in lines if line[:2] == ["group", "readers"]] == ["0"]
+    assert not [line for line in lines if line[0] == "request"], "it tells nobody by the protocol"

@@ -55,6 +55,7 @@ PURPOSES: dict[str, dict[str, str]] = {
     },
     "Inspect a cluster": {
         "console": "look after clusters in a browser",
+        "top": "see at a glance what a cluster does",
         "dashboards": "write dashboards for Grafana and alerts for Prometheus",
         "cluster": "show the cluster's id and its endpoints",
         "broker-api-versions": "list the APIs that each broker serves",
@@ -96,6 +97,7 @@ OWN = {
     "schema-registry",
     "start",
     "stop",
+    "top",
 }
 # Kafka's executables of these names have no kafka- before them.
 UNPREFIXED = {"connect-distributed", "connect-mirror-maker", "connect-standalone"}
