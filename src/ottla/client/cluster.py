@@ -71,6 +71,8 @@ class ClusterClient:
         self._is_stale = False
         self.unreachable: ClusterUnreachable | None = None
         """Why the attempt before the one under way failed, if no broker could be reached."""
+        self.passing: KafkaError | PeerLost | None = None
+        """The same, if one was reached."""
 
     async def __aenter__(self) -> ClusterClient:
         return self
@@ -223,7 +225,7 @@ class ClusterClient:
         now = asyncio.get_running_loop().time
         started = now()
         timeout_s = self.timeouts.api_s
-        self.unreachable = None
+        self.unreachable = self.passing = None
         while True:
             try:
                 return await attempt()
@@ -234,6 +236,7 @@ class ClusterClient:
             except KafkaError as error:
                 if not is_retriable(error.code) or now() - started > timeout_s:
                     raise
+                self.unreachable, self.passing = None, error
                 if error.code in STALE_METADATA:
                     self._forget()
             except PeerUnusable:
@@ -243,11 +246,12 @@ class ClusterClient:
                 is_down = self._connections.have_reached(error.failures)
                 if now() - started > (timeout_s if is_down else min(timeout_s, self.timeouts.connect_s)):
                     raise
-                self.unreachable = error
+                self.unreachable, self.passing = error, None
                 self._forget()
             except PeerLost as error:
                 if now() - started > timeout_s:
                     raise ClusterUnreachable(f"gave up after {now() - started:.0f} s: {error}", {}) from error
+                self.unreachable, self.passing = None, error
                 self._forget()
             await asyncio.sleep(self.timeouts.backoff_s)
 

@@ -37,6 +37,10 @@ _FAULTS = frozenset(
     )
 )
 _SAID_AGAIN_SECONDS = 30.0
+_ROOM_SHARE = 100
+_ROOM_BYTES = 64 * 1024 * 1024
+"""With so much, or this part of the disk, there is room again for sure; with less, if nothing was refused for
+a while: what is left may be enough for small writes and not for large ones, over and over."""
 
 
 def is_fault(error: OSError) -> bool:
@@ -73,6 +77,7 @@ class LogDir:
         self._clock = runtime.clock
         self._on_failure = on_failure
         self._said_at: dict[str, float] = {}
+        self._refused_at = 0.0
 
     def holds(self, partition: TopicPartition) -> bool:
         return partition in self.logs or partition in self.unopened
@@ -81,6 +86,7 @@ class LogDir:
         """What to answer when something could not be written, which is also said and acted upon here."""
         if error.errno in NO_ROOM:
             self.is_full = True
+            self._refused_at = self._clock.monotonic()
             self._say(
                 "%s has no room left (%s while %s): writes are refused with KAFKA_STORAGE_ERROR until there "
                 "is. Delete topics, lower their retention, or make the volume larger; no restart is needed",
@@ -127,10 +133,12 @@ class LogDir:
     def notice_room(self) -> None:
         """Say so once there is room again. Blocks for a moment."""
         try:
-            usable_bytes = self._disk.usage(self.path)[1]
+            total_bytes, usable_bytes = self._disk.usage(self.path)
         except OSError:
             return
-        if usable_bytes > 0:
+        is_roomy = usable_bytes >= min(total_bytes // _ROOM_SHARE, _ROOM_BYTES)
+        is_calm = self._clock.monotonic() - self._refused_at >= _SAID_AGAIN_SECONDS
+        if usable_bytes > 0 and (is_roomy or is_calm):
             self.is_full = False
             self._said_at.clear()
             log.warning("%s has room again: %d bytes", self.path, usable_bytes)

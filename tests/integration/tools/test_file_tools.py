@@ -43,6 +43,7 @@ def test_storage_is_formatted_once(tool: Any, tmp_path: Path) -> None:
     other = tool("storage", "random-uuid").out.strip()
     foreign = tool("storage", "format", "-t", other, "-c", config, "--ignore-formatted")
     assert "belongs to another cluster" in foreign.err
+    assert "(rm -r " in foreign.err
     with InProcessBroker({"node.id": 7}, f"{tmp_path}/a") as broker:
         assert broker.cluster_id == drawn
 

@@ -129,6 +129,25 @@ def test_an_unreachable_broker_is_named_within_its_time_out(tool: Any, tmp_path:
         assert time.monotonic() - began < 5
 
 
+def test_a_listener_that_hangs_up_is_told_of_with_what_may_be_wrong(
+    tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.cli.cluster.admin._TELL_AFTER_S", 0.3)
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    closed = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{login} user_alice="secret";',
+    }
+    settings = tmp_path / "client.properties"
+    settings.write_text("default.api.timeout.ms=1000\n")
+    with InProcessBroker(closed) as broker:
+        given = ["--list", "--bootstrap-server", broker.bootstrap_servers, "--command-config", str(settings)]
+        told = tool("topics", *given)
+    assert told.status == 1
+    assert "does security.protocol=PLAINTEXT, the default, fit that listener?" in told.err.splitlines()[0]
+
+
 def test_a_dead_broker_is_told_of_while_waiting_for_it(
     tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +164,7 @@ def test_a_dead_broker_is_told_of_while_waiting_for_it(
         f"ottla topics: cannot reach 127.0.0.1:{port}: Connection refused; trying"
         in refused.err.splitlines()[0]
     )
+    assert "more than half of the voters" in unanswered.err.splitlines()[0]
     for outcome in (unanswered, refused):
         assert outcome.status == 1
         assert "(tried for " in outcome.err.splitlines()[-1]

@@ -27,6 +27,15 @@ from ottla.wire.errors import KafkaError
 
 _TELL_AFTER_S = 1.5
 _TELL_EVERY_S = 10.0
+# What most likely is behind it, for whoever sits before a screen that says no more.
+_SILENT = (
+    "it takes connections: a broker that answers nothing may be paused, or wait for an active controller, "
+    "which needs more than half of the voters (kafka-metadata-quorum describe --status)"
+)
+_HANGS_UP = {
+    "PLAINTEXT": ": does security.protocol=PLAINTEXT, the default, fit that listener?",
+    "SSL": ": if that listener wants a login, use security.protocol=SASL_SSL with sasl.mechanism",
+}
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -48,6 +57,7 @@ class Admin:
         """How long brokers may take for what they are asked to do."""
         self._bootstrap = bootstrap
         self._prog = prog
+        self._protocol = properties.get("security.protocol", "PLAINTEXT").upper()
         self._runner = asyncio.Runner()
 
     def call(
@@ -146,14 +156,20 @@ class Admin:
     async def _tell(self) -> None:
         await asyncio.sleep(_TELL_AFTER_S)
         while True:
-            error = self._cluster.unreachable
-            failures = error.failures if error is not None else {}
-            where = ", ".join(f"{address}: {reason}" for address, reason in failures.items())
-            text = (
-                f"cannot reach {where}; trying again" if where else f"{self._bootstrap} has not answered yet"
-            )
-            print(f"{self._prog}: {text}, Ctrl-C to give up", file=sys.stderr, flush=True)
+            print(f"{self._prog}: {self._waited_for()}, Ctrl-C to give up", file=sys.stderr, flush=True)
             await asyncio.sleep(_TELL_EVERY_S)
+
+    def _waited_for(self) -> str:
+        error, passing = self._cluster.unreachable, self._cluster.passing
+        if error is not None and error.failures:
+            where = ", ".join(f"{address}: {reason}" for address, reason in error.failures.items())
+            return f"cannot reach {where}; trying again"
+        if isinstance(passing, KafkaError):
+            return f"{passing}; trying again"
+        if passing is not None:
+            hint = _HANGS_UP.get(self._protocol, "")
+            return f"{passing}; it takes connections and ends them{hint}; trying again"
+        return f"{self._bootstrap} has not answered yet; {_SILENT}"
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cli.files.releases import METADATA_VERSION, RELEASES, level_of
@@ -92,6 +93,7 @@ def _format(given: argparse.Namespace) -> int:
     try:
         before = {directory: _load(directory) for directory in directories}
         formatted = [directory for directory, found in before.items() if found is not None]
+        _check_id(before, given.cluster_id)
         if formatted and not given.ignore_formatted:
             raise ToolError(
                 f"Log directory {formatted[0]} is already formatted. "
@@ -124,6 +126,19 @@ def _format(given: argparse.Namespace) -> int:
         lines or ["All of the log directories are already formatted."],
     )
     return 0
+
+
+def _check_id(before: Mapping[str, MetaProperties | None], cluster_id: str) -> None:
+    """Whoever formatted with the wrong id has to get out of it, and nobody to lose a cluster over it."""
+    for directory, found in before.items():
+        if found is None or found.cluster_id == cluster_id:
+            continue
+        raise ToolError(
+            f"Log directory {directory} belongs to another cluster: it is formatted with the id "
+            f"{found.cluster_id}, not {cluster_id}. If that was a mistake and no broker has used it yet, "
+            f"remove it (rm -r {directory}) and format again. If one has, its records are there: use "
+            f"--cluster-id {found.cluster_id}, or another directory in log.dirs"
+        )
 
 
 class _Quorum(NamedTuple):
