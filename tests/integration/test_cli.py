@@ -72,6 +72,14 @@ def test_help_and_version_are_instant() -> None:
     assert min(durations) < 1
 
 
+def test_a_broker_that_is_alone_loads_nothing_to_ask_others_with() -> None:
+    program = "import sys, ottla.cli.broker.serve; print(*sys.modules)"
+    command = [sys.executable, "-c", program]
+    modules = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    loaded = {"ottla.client.peer", "ottla.client.security", "ottla.membership.life", "ottla.security.tls"}
+    assert not loaded & {*modules}
+
+
 def test_start_tells_address_data_directory_cluster_and_time(tmp_path: Path) -> None:
     with started("--port", "0", "--data-dir", f"{tmp_path}/data") as (process, banner):
         host, port = address(banner)

@@ -283,6 +283,8 @@ class RaftDriver:
         if self.is_alone:
             self._uncommitted.publish(self._log.next_offset)
             self.is_current.set()
+        else:
+            self._peers.prepare()
 
     async def start(self, listener: LeadershipListener) -> None:
         """A sole voter becomes leader of a new epoch. Its first record is committed with whatever is appended

@@ -1,26 +1,22 @@
-"""The other members of the quorum: where they are, and the connections to them."""
+"""The other members of the quorum: where they are, and asking them."""
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 import os
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.client.connections import Connections
-from ottla.client.errors import ClusterUnreachable
-from ottla.client.peer import Peer, PeerLost
-from ottla.metadata.features import KRAFT_VERSION
-from ottla.raft.asking import RefusedByPeer, ask
-from ottla.raft.messages import FetchRequest, FetchSnapshotRequest, Request, Response
+from ottla.raft.messages import Request, Response
 from ottla.raft.settings import FIRST_BOOTSTRAP_ID, QuorumSettings
 from ottla.raft.voters import KRaftVersions, Listener, Voter, VoterSet
 from ottla.runtime import Runtime
 from ottla.runtime.seldom import Seldom
-from ottla.wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from ottla.raft.peer_connections import PeerConnections
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +44,25 @@ class Peers:
         self._learned: dict[int, _Learned] = {}
         self._clock = runtime.clock
         self._seldom: dict[int, Seldom] = {}
-        properties = {**settings.to_controllers, "client.id": f"raft-client-{settings.me.id}"}
-        # Answers come in the order of requests: a vote must not wait behind a fetch that waits for records.
-        self._fetching = Connections(runtime.net, properties, self._request_s)
-        self._others = Connections(runtime.net, properties, self._request_s)
+        self._network = runtime.net
+        self._made: PeerConnections | None = None
+
+    @property
+    def _connections(self) -> PeerConnections:
+        if self._made is None:
+            # Late, because a node that is alone need not load what asks others.
+            from ottla.raft.peer_connections import PeerConnections
+
+            properties = {
+                **self._settings.to_controllers,
+                "client.id": f"raft-client-{self._settings.me.id}",
+            }
+            self._made = PeerConnections(self._network, properties, self._request_s)
+        return self._made
+
+    def prepare(self) -> None:
+        """SecurityError where the settings do not say how to reach others."""
+        assert self._connections is not None
 
     def learn(self, node_id: int, host: str, port: int) -> None:
         """Where a leader says, or is said, to listen."""
@@ -88,37 +99,17 @@ class Peers:
 
     async def kraft_versions(self, listener: Listener) -> KRaftVersions | None:
         """What a node supports; None where it does not answer."""
-        try:
-            async with asyncio.timeout(self._request_s):
-                peer = await self._others.peer(listener.host, listener.port)
-        except (TimeoutError, ClusterUnreachable, PeerLost, KafkaError, OSError):
-            return None
-        for feature in peer.api_versions.supported_features:
-            if feature.name == KRAFT_VERSION:
-                return KRaftVersions(feature.min_version, feature.max_version)
-        return KRaftVersions()
+        return await self._connections.kraft_versions(listener)
 
     async def ask(self, node_id: int, request: Request) -> Response | NoAnswer:
         address = self.address(node_id)
         if address is None:
             return NoAnswer.THIS_TIME
-        is_fetch = isinstance(request, FetchRequest | FetchSnapshotRequest)
-        connections = self._fetching if is_fetch else self._others
-        peer: Peer | None = None
-        try:
-            async with asyncio.timeout(self._request_s):
-                peer = await connections.peer(*address)
-                return await ask(peer, request, self._settings, self.learn)
-        except TimeoutError:
-            if peer is not None:
-                connections.drop(peer)
-            reason = "no answer in time"
-        except ClusterUnreachable as error:
-            reason = next(iter(error.failures.values()), str(error))
-        except (PeerLost, RefusedByPeer, KafkaError, OSError) as error:
-            reason = str(error)
-        self._complain(node_id, address, request, reason)
-        return NoAnswer.NOBODY_LISTENS if reason == _REFUSED else NoAnswer.THIS_TIME
+        answer = await self._connections.ask(address, request, self._settings, self.learn)
+        if not isinstance(answer, str):
+            return answer
+        self._complain(node_id, address, request, answer)
+        return NoAnswer.NOBODY_LISTENS if answer == _REFUSED else NoAnswer.THIS_TIME
 
     def _complain(self, node_id: int, address: tuple[str, int], request: Request, reason: str) -> None:
         seldom = self._seldom.get(node_id)
@@ -134,5 +125,5 @@ class Peers:
             )
 
     def close(self) -> None:
-        self._fetching.close()
-        self._others.close()
+        if self._made is not None:
+            self._made.close()
