@@ -101,14 +101,21 @@ class SimHandle(asyncio.TimerHandle):
     def __init__(
         self, when: float, callback: Callable[..., Any], args: Any, loop: SimLoop, context: Context | None
     ) -> None:
-        if context is None:
-            context = copy_context()
-        super().__init__(when, callback, args, loop, context)
+        # Most of what a simulation does is to make these: what both classes above would set, without calls.
+        self._context = context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self._when = when
+        self._scheduled = False
         self.process = context.get(PROCESS)
         self.is_task_step = getattr(callback, "__self__", None).__class__ is SimTask
 
     def must_run(self) -> bool:
-        return not self.cancelled() and (self.process is None or self.process.alive)
+        return not self._cancelled and (self.process is None or self.process.alive)
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -232,22 +239,24 @@ class SimLoop(asyncio.BaseEventLoop):
             if not self._due and self._advance_time():
                 rounds = 0
             while self._resuming:
-                process = self._resuming.pop()
-                process.paused = False
-                self._due[:0] = process.held
-                process.held.clear()
+                resumed = self._resuming.pop()
+                resumed.paused = False
+                self._due[:0] = resumed.held
+                resumed.held.clear()
             batch, self._due = self._due + self._take_timers(), []
             for handle in self._ordered(batch):
-                if handle.must_run():
-                    if handle.process is not None and handle.process.paused:
-                        handle.process.held.append(handle)
-                        continue
-                    self.steps += 1
-                    handle._run()
-                    if not self._free_turns:
-                        self._now += TURN.draw_s(self._turns_random)
-                    if self._failure is not None:
-                        self._raise_failure()
+                process = handle.process
+                if handle._cancelled or (process is not None and not process.alive):
+                    continue
+                if process is not None and process.paused:
+                    process.held.append(handle)
+                    continue
+                self.steps += 1
+                handle._run()
+                if not self._free_turns:
+                    self._now += TURN.draw_s(self._turns_random)
+                if self._failure is not None:
+                    self._raise_failure()
 
     def _finalize_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
         # When all is over nobody waits for its `finally` blocks any more.
@@ -269,8 +278,11 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _take_timers(self) -> list[SimHandle]:
         taken = []
-        while (when := self._next_timer()) is not None and when <= self._now:
-            taken.append(heapq.heappop(self._timers)[2])
+        timers = self._timers
+        while timers and timers[0][0] <= self._now:
+            handle = heapq.heappop(timers)[2]
+            if handle.must_run():
+                taken.append(handle)
         return taken
 
     def _advance_time(self) -> bool:
