@@ -55,6 +55,7 @@ from ottla.security.audit import AuditLog
 from ottla.security.authorizer import Authorizer
 from ottla.security.quotas import ClientQuotas
 from ottla.server.listener import Server
+from ottla.server.waiting import WaitingListeners
 from ottla.telemetry.clients import ClientTelemetry
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import CoordinatorLoadInProgress, KafkaError
@@ -91,6 +92,8 @@ class Node:
         self._requests = TaskScope("requests", lambda name, error: None)
         self._stack = contextlib.AsyncExitStack()
         self._config_faults = ConfigFaults()
+        self._waiting = WaitingListeners(runtime.net, config.broker_listeners if self._is_broker else ())
+        """Until there is room for what a start has to write."""
         self._broker_epoch = -1
         self._life: BrokerLife | None = None
         """Of a broker that is not alone in its cluster."""
@@ -106,6 +109,7 @@ class Node:
         try:
             await self._start()
         except BaseException:
+            await self._waiting.close()
             await self._stack.aclose()
             raise
 
@@ -127,7 +131,9 @@ class Node:
             on_error=lambda path, error: logs.fail_at_start(path, error, "reading its meta.properties"),
         )
         self.cluster_id = examined.of(config.metadata_log_dir).cluster_id
-        metadata_log = await wait_opened(runtime, config, clean=logs.was_closed(config.metadata_log_dir))
+        metadata_log = await wait_opened(
+            runtime, config, clean=logs.was_closed(config.metadata_log_dir), on_wait=self._waiting.open
+        )
         metadata = MetadataPublisher()
         quorum = RaftDriver(
             runtime,
@@ -149,7 +155,7 @@ class Node:
             examined.check_formatted()
         if self._can_be_joined:
             await self._serve_controllers(broker, local)
-        await quorum.start(local)
+        await self._start_quorum(quorum, local)
         self._stack.push_async_callback(quorum.close)
         self._stack.push_async_callback(self._core.close)
 
@@ -201,6 +207,12 @@ class Node:
             await self._life.serve()
         server.serve()
         self._started = True
+
+    async def _start_quorum(self, quorum: RaftDriver, local: LocalController) -> None:
+        quorum.room.on_wait = self._waiting.open
+        await quorum.start(local)
+        quorum.room.on_wait = None
+        await self._waiting.close()
 
     def _lock_directories(self, logs: LogManager) -> None:
         logs.lock()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.runtime.net import free_ports
 from ottla.testing import BrokerProcess
 
 
@@ -71,3 +75,43 @@ def test_a_full_disk_is_survived_and_said_and_over_when_there_is_room(volume: Pa
                 break
         assert refused is None
         assert broker.stop() == 0
+
+
+@pytest.mark.timeout(90)
+def test_a_start_without_room_tells_who_comes_and_goes_on_when_there_is_some(volume: Path) -> None:
+    (port,) = free_ports("127.0.0.1", 1)
+    broker = BrokerProcess(data_dir=str(volume / "data"), port=port)
+    with broker:
+        assert produce(broker.bootstrap_servers) is None
+        # Left in good order, it would have a little room: that of the file which says so.
+        broker.kill9()
+        filler = volume / "filler"
+        with pytest.raises(OSError, match="No space"), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(512))
+        broker.launch()
+        versions = {0: 0, 3: 0}
+        deadline = time.monotonic() + 30
+        while not all(versions.values()):
+            assert time.monotonic() < deadline, broker.log
+            for version in versions:
+                versions[version] = refused_with(port, version)
+        assert versions == {0: KafkaError.KAFKA_STORAGE_ERROR, 3: KafkaError.KAFKA_STORAGE_ERROR}
+        filler.unlink()
+        broker.wait_ready()
+        assert "no room for the metadata of the cluster" in broker.log
+        assert produce(broker.bootstrap_servers) is None
+
+
+def refused_with(port: int, version: int) -> int:
+    """What stands in the answer to ApiVersions; 0 where there is none."""
+    header = struct.pack(">hhih", 18, version, 7, -1)
+    # Flexible versions: tags of the header, two empty names, tags.
+    request = header + (b"\x00\x01\x01\x00" if version >= 3 else b"")
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            answer = connection.recv(1000)
+    except OSError:
+        return 0
+    return int(struct.unpack_from(">h", answer, 8)[0]) if len(answer) >= 10 else 0

@@ -8,6 +8,7 @@ end of a crash and is cut at the first bad batch; damage before that is never cu
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Awaitable, Callable
 
 from ottla.config import BrokerConfig, LogConfig
 from ottla.log.log import PartitionLog
@@ -100,13 +101,21 @@ def open_metadata_log(runtime: Runtime, config: BrokerConfig, *, clean: bool = F
     return log
 
 
-async def wait_opened(runtime: Runtime, config: BrokerConfig, *, clean: bool = False) -> PartitionLog:
+async def wait_opened(
+    runtime: Runtime,
+    config: BrokerConfig,
+    *,
+    clean: bool = False,
+    on_wait: Callable[[], Awaitable[None]] | None = None,
+) -> PartitionLog:
     """As `open_metadata_log`; what recovery after a crash writes waits for room on the disk."""
 
     async def opened() -> PartitionLog:
         return open_metadata_log(runtime, config, clean=clean)
 
-    return await Room(runtime.clock, config.metadata_log_dir).until_there_is(opened)
+    room = Room(runtime.clock, config.metadata_log_dir)
+    room.on_wait = on_wait
+    return await room.until_there_is(opened)
 
 
 def _log_config(config: BrokerConfig) -> LogConfig:

@@ -33,6 +33,8 @@ class Room:
     def __init__(self, clock: Clock, directory: str) -> None:
         self._directory = directory
         self._seldom = Seldom(clock)
+        self.on_wait: Callable[[], Awaitable[None]] | None = None
+        """Told while a start waits, so that it can tell others."""
 
     def refusal(self, error: OSError) -> StorageError:
         refused = StorageError(
@@ -45,10 +47,13 @@ class Room:
     async def wait(self, error: BaseException) -> None:
         if self._seldom.is_due():
             logger.error(
-                "%s: no room for the metadata of the cluster (%s); the start goes on when there is some",
+                "%s: no room for the metadata of the cluster (%s); the start goes on when there is some; "
+                "until then clients are answered KAFKA_STORAGE_ERROR",
                 self._directory,
                 error,
             )
+        if self.on_wait is not None:
+            await self.on_wait()
         await asyncio.sleep(RETRY_SECONDS)
 
     async def until_there_is(self, write: Callable[[], Awaitable[T]]) -> T:
