@@ -16,13 +16,13 @@ from ottla.cli.cluster.reassignment import (
     check_executable,
     moves,
     plan_json,
-    propose,
     read_brokers,
     read_plan,
     read_topics,
     throttled_replicas,
 )
 from ottla.cli.framework.errors import ToolError
+from ottla.client.admin.placement import TooFewBrokers, propose
 from ottla.client.admin.replicas import Reassignment, Replica
 from ottla.client.admin.topics import Partition
 
@@ -102,7 +102,7 @@ def test_proposals_spread_leaders_and_racks(
 ) -> None:
     current = {Partition("t", number): tuple(range(100, 100 + factor)) for number in range(partitions)}
     if factor > len(racks):
-        with pytest.raises(ToolError, match=f"has {factor} replicas"):
+        with pytest.raises(TooFewBrokers, match=f"has {factor} replicas"):
             propose(current, racks, start)
         return
     proposed = propose(current, racks, start)
