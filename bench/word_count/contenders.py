@@ -37,20 +37,19 @@ def _ottla() -> Command:
     return lambda *arguments: [sys.executable, str(HERE / "with_ottla.py"), *arguments]
 
 
+def kafka_streams_command(program: Path) -> list[str]:
+    """Runs a Java program with Kafka Streams at hand."""
+    title = f"Kafka Streams {kafka_peer.VERSION}"
+    java = find_java(title)
+    home = CACHE / "kafka-streams" / kafka_peer.VERSION
+    libs = fetch_jars(home, title, *STREAMS_ARTIFACTS)
+    log4j = kafka_peer.fetch().home / "tools.properties"
+    return [java, f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{libs}/*", str(program)]
+
+
 def _kafka_streams(guarantee: str) -> Callable[[], Command]:
     def prepare() -> Command:
-        title = f"Kafka Streams {kafka_peer.VERSION}"
-        java = find_java(title)
-        home = CACHE / "kafka-streams" / kafka_peer.VERSION
-        libs = fetch_jars(home, title, *STREAMS_ARTIFACTS)
-        log4j = kafka_peer.fetch().home / "tools.properties"
-        begin = [
-            java,
-            f"-Dlog4j2.configurationFile={log4j}",
-            "-cp",
-            f"{libs}/*",
-            str(HERE / "WordCount.java"),
-        ]
+        begin = kafka_streams_command(HERE / "WordCount.java")
         return lambda *arguments: [*begin, *arguments, guarantee]
 
     return prepare
