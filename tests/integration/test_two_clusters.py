@@ -64,7 +64,13 @@ def commit_batch(broker: InProcessBroker, application: str, checkpoint: WrittenC
     connection, transactions = writer._connection, writer._transactions
     connection.run(transactions.begin())
     assert not writer._is_in(7)
-    connection.run(writer._commit(7, []))
+    offsets = connection.run(writer._offsets_here(7))
+    if offsets:
+        announced = connection.start(transactions.announce_offsets(application))
+        sending = writer._start_offsets(offsets, announced, 7)
+        assert sending is not None
+        sending.result()
+    connection.run(writer._commit(7, [], has_offsets=bool(offsets)))
     assert writer._is_in(7)
     assert not writer._is_in(8)
     committed = connection.run(transactions.committed_offsets(application))

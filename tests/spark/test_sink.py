@@ -143,7 +143,9 @@ def pipe(
         # As on a cluster, where nobody has the files of all.
         monkeypatch.setattr("ottla.spark.sink.spool_of", lambda spark: None)
 
-    def run(source: str, target: str, change: Callable[[Any], Any] = lambda rows: rows) -> str | None:
+    def run(
+        source: str, target: str, change: Callable[[Any], Any] = lambda rows: rows, **options: str
+    ) -> str | None:
         rows = (
             spark.readStream.format("ottla")
             .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
@@ -159,6 +161,7 @@ def pipe(
             topic=target,
             checkpoint=str(tmp_path / "checkpoint"),
             trigger={"availableNow": True},
+            **options,
         )
         try:
             query.awaitTermination(90)
@@ -188,6 +191,41 @@ def test_offsets_and_batches_are_committed_with_the_rows(
     assert place == (source, 0)
     assert committed[place].offset == 100
     assert json.loads(committed[place].metadata)["batch"] == 2
+
+
+def test_at_least_once_a_batch_that_is_done_again_is_written_again(
+    cluster: Cluster, new_topic: Callable[[int], str], pipe: Callable[..., str | None], tmp_path: Path
+) -> None:
+    source, target = new_topic(1), new_topic(2)
+    cluster.produce(source, numbered(0, 60))
+    assert pipe(source, target, guarantee="at_least_once") is None
+    assert values(cluster, target, 2) == [n.decode() for n in numbered(0, 60)]
+    for entry in ("1", ".1.crc"):
+        (tmp_path / "checkpoint" / "commits" / entry).unlink(missing_ok=True)
+    assert pipe(source, target, guarantee="at_least_once") is None
+    written = [*numbered(0, 60), *numbered(40, 60)]
+    assert values(cluster, target, 2) == sorted(n.decode() for n in written)
+    app = f"app-{target}"
+    committed = on_client(cluster, lambda client: Transactions(client, app).committed_offsets(app))
+    assert committed[source, 0].offset == 60
+
+
+def test_the_plain_sink_writes_whole_results_in_complete_mode(
+    spark: Any, cluster: Cluster, new_topic: Callable[[int], str], tmp_path: Path
+) -> None:
+    source, target = new_topic(1), new_topic(1)
+    server = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
+    rows = spark.readStream.format("ottla").options(**server, subscribe=source, startingOffsets="earliest")
+    counts = rows.load().groupBy("value").count().selectExpr("value AS key", "CAST(count AS STRING) AS value")
+    for values_now in ([b"a", b"b"], [b"a"]):
+        cluster.produce(source, values_now)
+        stream = counts.writeStream.format("ottla").options(**server, topic=target).outputMode("complete")
+        stream = stream.option("checkpointLocation", str(tmp_path / "complete"))
+        stream.trigger(availableNow=True).start().awaitTermination(90)
+    written = [(message.key(), message.value()) for message in read(cluster, target, 1)]
+    # Also what has not changed.
+    assert sorted(written[:2]) == [(b"a", b"1"), (b"b", b"1")]
+    assert sorted(written[2:]) == [(b"a", b"2"), (b"b", b"1")]
 
 
 def test_a_batch_that_is_in_is_not_written_again(

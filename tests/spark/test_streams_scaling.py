@@ -19,7 +19,8 @@ from ottla.records.murmur import key_partitions
 from ottla.streams import Materialized, StreamsBuilder, TimeWindows, Topology
 from ottla.testing.in_process import InProcessBroker
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+# Three starts of queries, and state that moves twice.
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 
 KEYS = 60
 

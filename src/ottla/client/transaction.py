@@ -2,7 +2,8 @@
 
 Each transaction gets an epoch of its own, so whatever a lost request or a process thought dead still sends
 for an earlier one is refused. That is also what makes the older form of the protocol safe: a delayed
-EndTxn cannot end a later transaction than the one it was meant for.
+EndTxn cannot end a later transaction than the one it was meant for. Clusters with version 2 of transactions
+(KIP-890) give the next epoch with the end of a transaction, others have to be asked for it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ TRANSACTION_TIMEOUT_MS: Final = 300_000
 _ADD_PARTITIONS_VERSION: Final = 3
 _TXN_OFFSET_COMMIT_VERSION: Final = 4
 _END_VERSION: Final = 4
+# Gives the epoch of the next transaction, where the cluster has agreed on it.
+_END_WITH_EPOCH_VERSION: Final = 5
+_TRANSACTION_FEATURE: Final = "transaction.version"
+_FIRST_WITH_EPOCHS: Final = 2
 # The last version that names topics rather than their ids.
 _OFFSET_FETCH_VERSION: Final = 9
 
@@ -111,17 +116,51 @@ class Transactions:
             self._producer = await self._init(NOBODY)
         return self._producer
 
-    async def commit(self, group: str, offsets: Mapping[tuple[str, int], CommittedOffset]) -> None:
-        """What was produced and these offsets of the group take effect together."""
-        values = {
+    async def commit(self, group: str, offsets: Mapping[tuple[str, int], CommittedOffset]) -> bool:
+        """What was produced and these offsets of the group take effect together. As `end`."""
+        if offsets:
+            await self.announce_offsets(group)
+            await self.send_offsets(group, offsets)
+        return await self.end()
+
+    async def announce_offsets(self, group: str) -> None:
+        """Makes the offsets of a group part of the transaction, before they are sent."""
+        await self._ask(ApiKey.ADD_OFFSETS_TO_TXN, self._named() | {"group_id": group})
+
+    async def send_offsets(self, group: str, offsets: Mapping[tuple[str, int], CommittedOffset]) -> None:
+        await self._commit_offsets(group, offsets, self._named())
+
+    async def end(self) -> bool:
+        """Commit. Whether the next transaction has begun with it, under an epoch of its own: `producer` has
+        it then. Else `begin` gives one."""
+        gives_epoch = await self._gives_epochs()
+        version = _END_WITH_EPOCH_VERSION if gives_epoch else _END_VERSION
+        answer = await self._ask(ApiKey.END_TXN, self._named() | {"committed": True}, version_max=version)
+        if not gives_epoch or answer.producer_id < 0:
+            return False
+        self._producer = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        return True
+
+    @property
+    def producer(self) -> ProducerIdentity:
+        return self._producer
+
+    def _named(self) -> dict[str, Any]:
+        return {
             "transactional_id": self.transactional_id,
             "producer_id": self._producer.id,
             "producer_epoch": self._producer.epoch,
         }
-        if offsets:
-            await self._ask(ApiKey.ADD_OFFSETS_TO_TXN, values | {"group_id": group})
-            await self._commit_offsets(group, offsets, values)
-        await self._ask(ApiKey.END_TXN, values | {"committed": True}, version_max=_END_VERSION)
+
+    async def _gives_epochs(self) -> bool:
+        peer = await self._cluster.retried(
+            lambda: self._cluster.coordinator(TRANSACTION, self.transactional_id)
+        )
+        features = getattr(peer.api_versions, "finalized_features", ())
+        return peer.version(ApiKey.END_TXN, _END_WITH_EPOCH_VERSION) >= _END_WITH_EPOCH_VERSION and any(
+            each.name == _TRANSACTION_FEATURE and each.max_version_level >= _FIRST_WITH_EPOCHS
+            for each in features
+        )
 
     async def abort(self) -> None:
         """By a new epoch, so that writers which do not know of it yet cannot start over in the old one."""

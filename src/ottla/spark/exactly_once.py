@@ -4,7 +4,9 @@
     on one machine:  begin ─ is the batch in? ─ encode │ spool ─ write ─ commit(records, offsets, batch id)
 
 - `begin` gives the transaction an epoch of its own. A driver or a task from before, dead or only thought
-  so, has an older one and is refused from here on.
+  so, has an older one and is refused from here on. Clusters with version 2 of transactions give the next
+  epoch with the commit. Then only the first micro-batch, and one after a failure, asks for an epoch and
+  whether it is in: behind a commit of its own a writer knows that the next one is not.
 - The group named after the application has, with each offset, the number of the micro-batch that it belongs
   to. It changes with the records or not at all, so after a crash it says whether the batch is in.
 - A partition has a single writer. Where all tasks run on the driver's machine, the driver writes (`spool`).
@@ -20,7 +22,11 @@ from __future__ import annotations
 import json
 import logging
 import re
-from typing import Any, Final
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 from ottla.client.transaction import CommittedOffset, Transactions
 from ottla.records.producer import ProducerIdentity
@@ -47,6 +53,9 @@ _PASSING: Final = re.compile(
     r"|heartbeat timed out|Worker lost|Connection reset by peer|EOFException"
 )
 
+Stage: TypeAlias = Callable[[Iterable[Any]], Iterator[Any]]
+"""For `mapInArrow`."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -58,23 +67,44 @@ class SeveralAttempts(Exception):
     """Spark cannot show that each writing task ran once."""
 
 
-def encoded_batches(rows: Any, options: SinkOptions, partitions: int | None, spool: Spool | None) -> Any:
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Two functions for `mapInArrow` in one worker: between two, rows would go through Java."""
+
+    first: Stage
+    second: Stage
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        return self.second(self.first(batches))
+
+
+def encoded_batches(
+    rows: Any, options: SinkOptions, partitions: int | None, spool: Spool | None, stage: Stage | None = None
+) -> Any:
     """The rows of a data frame as record batches, or where these are in the spool, for `MicroBatchWriter`.
 
-    `partitions` are those of the topic, if all rows go to one.
+    `partitions` are those of the topic, if all rows go to one. A `stage` makes the rows.
     """
+    chosen = _chosen(rows, options) if stage is None else rows
+
+    def staged(encode: Stage) -> Stage:
+        return encode if stage is None else Staged(stage, encode)
+
+    if spool is not None:
+        return chosen.mapInArrow(staged(SpoolTask(options, spool.directory)), SPOOLED_TYPES)
+    cores = max(1, int(rows.sparkSession.sparkContext.defaultParallelism))
+    writer_count = cores if partitions is None else min(cores, partitions)
+    batches = chosen.mapInArrow(staged(EncodeTask(options, writer_count)), BATCH_TYPES)
+    return batches.repartitionById(writer_count, "writer")
+
+
+def _chosen(rows: Any, options: SinkOptions) -> Any:
     # Null or empty means none, but on its way to Python Spark walks over all nulls again for each of them.
     columns = [
         "coalesce(headers, array()) AS headers" if name == "headers" else name
         for name in sink_columns(rows.dtypes, options.topic)
     ]
-    chosen = rows.selectExpr(*columns)
-    if spool is not None:
-        return chosen.mapInArrow(SpoolTask(options, spool.directory), SPOOLED_TYPES)
-    cores = max(1, int(rows.sparkSession.sparkContext.defaultParallelism))
-    writer_count = cores if partitions is None else min(cores, partitions)
-    batches = chosen.mapInArrow(EncodeTask(options, writer_count), BATCH_TYPES)
-    return batches.repartitionById(writer_count, "writer")
+    return rows.selectExpr(*columns)
 
 
 class MicroBatchWriter:
@@ -92,11 +122,15 @@ class MicroBatchWriter:
             self._connection.cluster, application_id, timeout_ms=options.transaction_timeout_ms
         )
         self._query_id: str | None = None
+        self._cluster_id: str | None = None
+        # Whether the next transaction has its epoch, and the last micro-batch is known to be in.
+        self._has_begun = False
 
     def __call__(self, batches: Any, batch_id: int) -> None:
         try:
             self._write_once(batches, batch_id)
         except Exception as error:
+            self._has_begun = False
             _log.debug("%s: batch %d", self._application_id, batch_id, exc_info=error)
             # Short, because Spark takes the text apart in a way that a long one overflows its stack.
             raise BatchFailed(f"batch {batch_id} was not written: {_cause(error)}") from None
@@ -106,21 +140,38 @@ class MicroBatchWriter:
 
     def _write_once(self, batches: Any, batch_id: int) -> None:
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            producer = self._connection.run(self._transactions.begin())
-            if self._is_in(batch_id):
+            watch = Stopwatch()
+            # Only the first transaction of this writer, and one after a failure, has to be asked for.
+            is_known, self._has_begun = self._has_begun, False
+            producer = (
+                self._transactions.producer if is_known else self._connection.run(self._transactions.begin())
+            )
+            if not is_known and self._is_in(batch_id):
                 _log.info("%s: batch %d is in already", self._application_id, batch_id)
                 # Computed all the same: state that Spark keeps has to be that of after the batch.
                 batches.write.format("noop").mode("overwrite").save()
                 return
+            offsets = self._connection.run(self._offsets_here(batch_id))
+            # While Spark computes.
+            announced = (
+                self._connection.start(self._transactions.announce_offsets(self._application_id))
+                if offsets
+                else None
+            )
+            watch.lap("begin")
             try:
-                targets = self._write(batches, producer)
+                targets = self._write(batches, producer, offsets, announced, batch_id, watch)
             except Exception as error:
+                if announced is not None:
+                    announced.cancel()
                 self._abort()
                 if attempt == ATTEMPTS_MAX or not _passes(error):
                     raise
                 _log.warning("%s: batch %d is done again: %s", self._application_id, batch_id, _cause(error))
             else:
-                self._connection.run(self._commit(batch_id, targets))
+                self._connection.run(self._commit(batch_id, targets, has_offsets=bool(offsets)))
+                watch.lap("commit")
+                self._log_times(batch_id, watch)
                 return
 
     def _abort(self) -> None:
@@ -131,24 +182,51 @@ class MicroBatchWriter:
             _log.warning("%s: the transaction is left open: %s", self._application_id, _cause(error))
 
     def _is_in(self, batch_id: int) -> bool:
-        if self._query_id is None:
-            self._query_id = self._checkpoint.query_id()
+        own = self._own_id()
         committed = self._connection.run(self._transactions.committed_offsets(self._application_id))
         marks = (_read_mark(offset.metadata) for offset in committed.values())
-        return any(query == self._query_id and batch >= batch_id for query, batch in marks)
+        return any(query == own and batch >= batch_id for query, batch in marks)
 
-    def _write(self, batches: Any, producer: ProducerIdentity) -> list[tuple[str, int]]:
-        """The partitions that were written to."""
+    def _write(
+        self,
+        batches: Any,
+        producer: ProducerIdentity,
+        offsets: Offsets,
+        announced: Future[None] | None,
+        batch_id: int,
+        watch: Stopwatch,
+    ) -> list[tuple[str, int]]:
+        """Records and offsets; the partitions that were written to."""
         if self._spool is not None:
-            return self._write_spooled(self._spool, batches, producer)
-        write = TransactionalWriteTask(self._options, self._application_id, producer)
-        written = batches.mapInArrow(write, WRITTEN_TYPES).collect()
-        for stage in sorted({row.stage for row in written}):
-            _require_single_attempt(batches.sparkSession, stage)
-        return sorted((row.topic, row.partition) for row in written)
+            places = batches.collect()
+            watch.lap("job")
+            sending = self._start_offsets(offsets, announced, batch_id)
+            targets = self._write_spooled(self._spool, places, producer)
+        else:
+            write = TransactionalWriteTask(self._options, self._application_id, producer)
+            written = batches.mapInArrow(write, WRITTEN_TYPES).collect()
+            for stage in sorted({row.stage for row in written}):
+                _require_single_attempt(batches.sparkSession, stage)
+            targets = sorted((row.topic, row.partition) for row in written)
+            watch.lap("job")
+            sending = self._start_offsets(offsets, announced, batch_id)
+        if sending is not None:
+            sending.result()
+        watch.lap("produce")
+        return targets
 
-    def _write_spooled(self, spool: Spool, batches: Any, producer: ProducerIdentity) -> list[tuple[str, int]]:
-        places = batches.collect()
+    def _start_offsets(
+        self, offsets: Offsets, announced: Future[None] | None, batch_id: int
+    ) -> Future[None] | None:
+        """Sends them beside the records. Not earlier: who asks for the group's offsets would have to wait for
+        the end of the transaction."""
+        if announced is None:
+            return None
+        announced.result()
+        marked = {place: CommittedOffset(offset, self._mark(batch_id)) for place, offset in offsets.items()}
+        return self._connection.start(self._transactions.send_offsets(self._application_id, marked))
+
+    def _write_spooled(self, spool: Spool, places: Any, producer: ProducerIdentity) -> list[tuple[str, int]]:
         targets = sorted({(place.topic, place.partition) for place in places})
         with BatchSender(self._connection, producer, self._application_id) as sender:
             sender.announce(targets)
@@ -156,22 +234,30 @@ class MicroBatchWriter:
                 sender.send(target, record_count, data)
         return targets
 
-    async def _commit(self, batch_id: int, targets: list[tuple[str, int]]) -> None:
-        mark = json.dumps({"query": self._query_id, "batch": batch_id})
-        offsets = {
-            place: CommittedOffset(offset, mark)
-            for place, offset in (await self._offsets_here(batch_id)).items()
-        }
-        if not offsets and (targets or self._options.topic is not None):
+    def _log_times(self, batch_id: int, watch: Stopwatch) -> None:
+        _log.debug("%s: batch %d took %s", self._application_id, batch_id, watch.laps_ms)
+
+    def _mark(self, batch_id: int) -> str:
+        return json.dumps({"query": self._own_id(), "batch": batch_id})
+
+    def _own_id(self) -> str:
+        if self._query_id is None:
+            self._query_id = self._checkpoint.query_id()
+        return self._query_id
+
+    async def _commit(self, batch_id: int, targets: list[tuple[str, int]], *, has_offsets: bool) -> None:
+        if not has_offsets:
+            if not targets and self._options.topic is None:
+                # Nothing was written and there is nowhere to say so: for the brokers the transaction has not
+                # begun, and they refuse to end it. Whoever runs the micro-batch again finds it empty again.
+                self._has_begun = True
+                return
             # The source has no offsets that a group here could hold: the mark stands with where rows go to.
             place = targets[0] if targets else (str(self._options.topic), 0)
-            offsets[place] = CommittedOffset(batch_id, mark)
-        if not offsets:
-            # Nothing was written and there is nowhere to say so: for the brokers the transaction has not
-            # begun,
-            # and they refuse to end it. Whoever runs the micro-batch again finds it empty again.
+            offsets = {place: CommittedOffset(batch_id, self._mark(batch_id))}
+            self._has_begun = await self._transactions.commit(self._application_id, offsets)
             return
-        await self._transactions.commit(self._application_id, offsets)
+        self._has_begun = await self._transactions.end()
 
     async def _offsets_here(self, batch_id: int) -> Offsets:
         """Those of the sources that are topics of the cluster which is written to.
@@ -180,7 +266,8 @@ class MicroBatchWriter:
         have the same name would say something wrong.
         """
         cluster = self._connection.cluster
-        own_id = (await cluster.cluster()).cluster_id
+        if self._cluster_id is None:
+            self._cluster_id = (await cluster.cluster()).cluster_id
         here: Offsets = {}
         for source in self._checkpoint.source_offsets(batch_id):
             if source.cluster_id is None:
@@ -188,9 +275,22 @@ class MicroBatchWriter:
                 for (topic, partition), offset in source.offsets.items():
                     if topic in topics and partition in topics[topic].partitions:
                         here[topic, partition] = offset
-            elif source.cluster_id == own_id:
+            elif source.cluster_id == self._cluster_id:
                 here |= source.offsets
         return here
+
+
+class Stopwatch:
+    """How long the parts of a micro-batch took, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.laps_ms: dict[str, float] = {}
+        self._last_ns = time.monotonic_ns()
+
+    def lap(self, name: str) -> None:
+        now_ns = time.monotonic_ns()
+        self.laps_ms[name] = round((now_ns - self._last_ns) / 1e6, 1)
+        self._last_ns = now_ns
 
 
 def _read_mark(metadata: str) -> tuple[str | None, int]:

@@ -135,6 +135,8 @@ def _defaults(is_local: bool) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(max(2, min(2 * cores, SHUFFLE_PARTITIONS_MAX))),
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        # What old micro-batches leave behind is deleted beside the next one, not before it.
+        "spark.sql.streaming.asyncLogPurge.enabled": "true",
         # A second copy of a writing task would only be refused by the exactly-once writer.
         "spark.speculation": "false",
     }

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from ottla.spark.at_least_once import AtLeastOnceWriter
 from ottla.spark.checkpoint import Checkpoint
-from ottla.spark.exactly_once import MicroBatchWriter, encoded_batches
+from ottla.spark.exactly_once import MicroBatchWriter, Stage, encoded_batches
 from ottla.spark.session import with_settings
 from ottla.spark.sink_options import InvalidOption, SinkOptions, sink_options
 from ottla.spark.sink_rows import sink_columns
@@ -22,6 +23,8 @@ from ottla.spark.task_writing import partition_counts, write_plainly
 
 __all__ = ["batch_writer", "stream_writer", "write_stream"]
 
+EXACTLY_ONCE: Final = "exactly_once_v2"
+GUARANTEES: Final = (EXACTLY_ONCE, "at_least_once")
 ADAPTIVE_STAGES: Final = "spark.sql.adaptive.streaming.stateless.enabled"
 
 
@@ -36,6 +39,8 @@ def write_stream(
     trigger: Mapping[str, Any] | None = None,
     output_mode: str = "append",
     query_name: str | None = None,
+    guarantee: str = EXACTLY_ONCE,
+    stage: Stage | None = None,
 ) -> Any:
     """Starts a query that writes the rows of a streaming DataFrame into topics, exactly once.
 
@@ -44,7 +49,10 @@ def write_stream(
 
     `application_id` is the transactional id and the consumer group that shows how far the application is: one
     running query each. `checkpoint` is a directory that all of Spark can reach; who deletes it starts anew.
-    `trigger` are the arguments of Spark's `trigger`, such as {"availableNow": True}.
+    `trigger` are the arguments of Spark's `trigger`, such as {"availableNow": True}. With the `guarantee`
+    at_least_once there are no transactions: rows can be read sooner, and come twice after a crash. A `stage`
+    makes the columns named above of the DataFrame's rows, as for `mapInArrow`, in the worker that encodes
+    them.
     """
     if not df.isStreaming:
         raise ValueError(
@@ -55,11 +63,15 @@ def write_stream(
     _refuse_speculation(spark)
     given = {"kafka.bootstrap.servers": bootstrap_servers, **(options or {})}
     parsed = sink_options(given | ({"topic": topic} if topic is not None else {}))
-    sink_columns(df.dtypes, parsed.topic)
+    if guarantee not in GUARANTEES:
+        raise InvalidOption(f"The guarantee is {guarantee!r}; it can be one of {', '.join(GUARANTEES)}.")
+    if stage is None:
+        sink_columns(df.dtypes, parsed.topic)
     partitions = partition_counts(parsed)([parsed.topic])[parsed.topic] if parsed.topic is not None else None
     spool = spool_of(spark)
-    batches = encoded_batches(df, parsed, partitions, spool)
-    writer = MicroBatchWriter(parsed, application_id, Checkpoint(spark, checkpoint), spool)
+    batches = encoded_batches(df, parsed, partitions, spool, stage)
+    writer_class = MicroBatchWriter if guarantee == EXACTLY_ONCE else AtLeastOnceWriter
+    writer = writer_class(parsed, application_id, Checkpoint(spark, checkpoint), spool)
     stream = batches.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint)
     stream = stream.queryName(query_name or application_id).foreachBatch(writer)
     if trigger:
@@ -76,8 +88,9 @@ def batch_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> Da
 
 
 def stream_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
-    """For the data source's `streamWriter`; `overwrite` is what Spark calls output mode complete."""
-    return _StreamWriter(_checked(options, schema, overwrite))
+    """For the data source's `streamWriter`. `overwrite` is what Spark calls output mode complete: the whole
+    result is written with each micro-batch, behind what is there, as Spark's Kafka sink does."""
+    return _StreamWriter(_checked(options, schema, overwrite=False))
 
 
 @dataclass
@@ -103,10 +116,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):
 
 def _checked(options: Mapping[str, str], schema: Any, overwrite: bool) -> SinkOptions:
     if overwrite:
-        raise InvalidOption(
-            "A topic cannot be overwritten: write with mode('append'), "
-            "and streams in output mode append or update."
-        )
+        raise InvalidOption("A topic cannot be overwritten: write with mode('append').")
     parsed = sink_options(options)
     sink_columns([(field.name, field.dataType.simpleString()) for field in schema.fields], parsed.topic)
     return parsed

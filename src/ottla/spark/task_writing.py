@@ -94,22 +94,26 @@ class TransactionalWriteTask:
         assert context is not None
         if context.attemptNumber() > 0:
             raise WriterRepeated(f"attempt {context.attemptNumber()} of a writer of {self.transactional_id}")
-        connection = _connection(self.options)
-        sender = BatchSender(connection, self.producer, self.transactional_id)
-        with sender:
-            for group in batches:
-                columns = [group.column(name) for name in ("topic", "partition", "records", "data")]
-                topics, partitions, counts = (column.to_pylist() for column in columns[:3])
-                sender.announce(zip(topics, partitions, strict=True))
-                for index, data in enumerate(columns[3]):
-                    sender.send((topics[index], partitions[index]), counts[index], data.as_buffer())
+        connection = sink_connection(self.options)
+        with BatchSender(connection, self.producer, self.transactional_id) as sender:
+            send_batches(sender, batches)
         rows = [(context.stageId(), *target, *sent) for target, sent in sorted(sender.sent.items())]
         yield as_arrow(rows, WRITTEN_SCHEMA)
 
 
+def send_batches(sender: BatchSender, groups: Iterable[Any]) -> None:
+    """What `EncodeTask` gives."""
+    for group in groups:
+        columns = [group.column(name) for name in ("topic", "partition", "records", "data")]
+        topics, partitions, counts = (column.to_pylist() for column in columns[:3])
+        sender.announce(zip(topics, partitions, strict=True))
+        for index, data in enumerate(columns[3]):
+            sender.send((topics[index], partitions[index]), counts[index], data.as_buffer())
+
+
 def write_plainly(rows: Iterable[Any], options: SinkOptions) -> int:
     """Rows → their partitions at once; returns the number of records."""
-    connection = _connection(options)
+    connection = sink_connection(options)
     producer = connection.run(new_producer(connection.cluster))
     with BatchSender(connection, producer, None) as sender:
         for target, record_count, data in encoded(rows, options):
@@ -141,10 +145,11 @@ class BatchSender:
             self._connection.run(self._cancel())
 
     def announce(self, targets: Iterable[tuple[str, int]]) -> None:
-        """Makes partitions part of the transaction, before anything is sent to them."""
+        """Makes partitions part of the transaction, if there is one, before anything is sent to them."""
+        if self._transactional_id is None:
+            return
         fresh = sorted(set(targets) - self._senders.keys())
         if fresh:
-            assert self._transactional_id is not None
             action = add_partitions(self._connection.cluster, self._transactional_id, self._producer, fresh)
             self._connection.run(action)
 
@@ -197,7 +202,7 @@ def partition_counts(options: SinkOptions) -> Callable[[Sequence[str]], Mapping[
     def counts(topics: Sequence[str]) -> Mapping[str, int]:
         missing = [topic for topic in topics if topic not in known]
         if missing:
-            connection = _connection(options)
+            connection = sink_connection(options)
             found = connection.run(connection.cluster.topics(missing))
             absent = [topic for topic in missing if topic not in found]
             if absent:
@@ -211,7 +216,7 @@ def partition_counts(options: SinkOptions) -> Callable[[Sequence[str]], Mapping[
     return counts
 
 
-def _connection(options: SinkOptions) -> Connection:
+def sink_connection(options: SinkOptions) -> Connection:
     return shared_connection(options.bootstrap_servers, options.client_properties)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.spark.connection import Connection, shared_connection
 from ottla.spark.session import spark_session, with_settings
-from ottla.spark.sink import write_stream
+from ottla.spark.sink import EXACTLY_ONCE, GUARANTEES, write_stream
 from ottla.streams.application.lag import CatchUp, hop_topics, reading
 from ottla.streams.application.life import ApplicationState, Life, StateListener
 from ottla.streams.application.manifest import NAME, Generation, StateDirectory, to_text
@@ -71,6 +71,8 @@ class StreamsConfig:
     max_offsets_per_trigger: int | None = None
     fail_on_data_loss: bool = True
     upgrade: str = "keep"
+    # exactly_once_v2 or at_least_once, which is quicker and writes a micro-batch again after a crash.
+    processing_guarantee: str = EXACTLY_ONCE
     # Settings of Spark, such as spark.sql.shuffle.partitions, for the session that the application starts.
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     # How often a query that fails is started again before the application gives up.
@@ -82,6 +84,11 @@ class StreamsConfig:
         shuffles = self.spark_settings.get(SHUFFLE_PARTITIONS, "1")
         if not shuffles.isdecimal() or int(shuffles) == 0:
             raise StreamsError(f"{SHUFFLE_PARTITIONS} is {shuffles!r}: it has to be a number greater than 0")
+        if self.processing_guarantee not in GUARANTEES:
+            raise StreamsError(
+                f"processing_guarantee is {self.processing_guarantee!r}: "
+                f"choose one of {', '.join(GUARANTEES)}"
+            )
         if self.upgrade not in _UPGRADES:
             raise StreamsError(f"upgrade is {self.upgrade!r}: choose one of {', '.join(_UPGRADES)}")
 
@@ -344,9 +351,10 @@ class StreamsApplication:
                 begin=generation.begin,
                 restored=generation.restored if is_fresh else {},
             )
+            frame, stage = builder.build(query)
             with with_settings(session, self._query_settings(session, query)):
                 return write_stream(
-                    builder.build(query),
+                    frame,
                     application_id=name,
                     bootstrap_servers=config.bootstrap_servers,
                     checkpoint=checkpoint,
@@ -354,6 +362,8 @@ class StreamsApplication:
                     trigger=trigger,
                     output_mode="update",
                     query_name=name,
+                    guarantee=config.processing_guarantee,
+                    stage=stage,
                 )
 
         def start() -> Any:

@@ -107,6 +107,7 @@ def _applications(given: argparse.Namespace) -> list[StreamsApplication]:
             fail_on_data_loss=given.fail_on_data_loss == "true",
             upgrade="discard" if given.upgrade == "discard" else "keep",
             spark_settings=spark_settings,
+            processing_guarantee=given.processing_guarantee,
         )
         built.append(StreamsApplication(loaded.topology, config))
     return built
@@ -303,6 +304,13 @@ TOOL = Tool(
         ),
         Option("interval-ms", "the least time between micro-batches", "MS", parse=int),
         Option("once", "work on what is there and all that follows from it, then end"),
+        Option(
+            "processing-guarantee",
+            "at_least_once is quicker, and writes results twice after a crash",
+            "GUARANTEE",
+            default="exactly_once_v2",
+            choices=("exactly_once_v2", "at_least_once"),
+        ),
         Option(
             "upgrade",
             "what happens to state that a changed program cannot keep: keep refuses to start, discard "

@@ -126,7 +126,9 @@ async def committed_offsets_of(
     return found
 
 
-async def commit_offsets(cluster: ClusterClient, group: str, offsets: Mapping[Partition, int]) -> None:
+async def commit_offsets(
+    cluster: ClusterClient, group: str, offsets: Mapping[Partition, int], metadata: str = ""
+) -> None:
     def check_partitions(answer: Any) -> None:
         for topic in answer.topics:
             for item in topic.partitions:
@@ -148,7 +150,7 @@ async def commit_offsets(cluster: ClusterClient, group: str, offsets: Mapping[Pa
                             "partition_index": partition.number,
                             "committed_offset": offsets[partition],
                             "committed_leader_epoch": -1,
-                            "committed_metadata": "",
+                            "committed_metadata": metadata,
                         }
                         for partition in partitions
                     ],

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
+from ottla.spark.exactly_once import Stage
 from ottla.spark.positions import to_stored
 from ottla.streams.on_spark.column_evaluator import as_column
 from ottla.streams.on_spark.columns import (
@@ -30,7 +31,7 @@ from ottla.streams.on_spark.packets import (
     unpack_results,
 )
 from ottla.streams.on_spark.query_plan import Aggregation, Kind, Query, results_topic
-from ottla.streams.on_spark.rows import AGGREGATED_SCHEMA, OUTPUT_SCHEMA
+from ottla.streams.on_spark.rows import AGGREGATED_SCHEMA
 from ottla.streams.on_spark.subscriptions import Subscription, subscriptions
 from ottla.streams.on_spark.worker_tasks import StatelessStage, TaskProcessor, TaskSettings
 from ottla.streams.operators.stateless import ToStream
@@ -66,8 +67,8 @@ class QueryBuilder:
         self._begin = begin
         self._restored = restored
 
-    def build(self, query: Query) -> DataFrame:
-        """Rows with topic, key, value, headers, partition and timestamp."""
+    def build(self, query: Query) -> tuple[DataFrame, Stage | None]:
+        """Rows with topic, key, value, headers, partition and timestamp, or what a stage makes such of."""
         self._settings = replace(self._settings, query=query.label)
         match query.kind:
             case Kind.STATELESS:
@@ -124,15 +125,14 @@ class QueryBuilder:
         )
         return records.mapInArrow(restored, PACKETS).groupBy("slot")
 
-    def _stateless(self, plan: Plan) -> DataFrame:
+    def _stateless(self, plan: Plan) -> tuple[DataFrame, Stage | None]:
         heads = column_heads(plan)
         native = [(head, sink) for head in heads if head.nodes and (sink := ends_at(plan, head)) is not None]
         if len(native) == len(heads):
-            return _union(
-                [_sink_rows(apply_columns(head, self._read([head.source])), sink) for head, sink in native]
-            )
+            rows = [_sink_rows(apply_columns(head, self._read([head.source])), sink) for head, sink in native]
+            return _union(rows), None
         frame, rest = self._behind_columns(plan, heads)
-        return frame.mapInArrow(StatelessStage(rest, self._settings), OUTPUT_SCHEMA)
+        return frame, StatelessStage(rest, self._settings)
 
     def _shuffled(self, number: int, part: Plan, tasks: int, *, by_key_only: bool) -> DataFrame:
         """The output of a stateless part as packets for tasks, or as rows for Spark's own aggregation."""
@@ -188,7 +188,7 @@ class QueryBuilder:
                 frames.append(records.mapInArrow(PackStage(tasks, query.by_key), PACKETS))
         return _union(frames)
 
-    def _tasks(self, query: Query) -> DataFrame:
+    def _tasks(self, query: Query) -> tuple[DataFrame, Stage | None]:
         refuse_columns(query.plan)
         timers = query.has_clock_timers
         processor = TaskProcessor(query.plan, self._settings, with_timers=timers)
@@ -197,9 +197,9 @@ class QueryBuilder:
         packets = grouped.transformWithState(
             processor, RESULT_PACKETS, "Update", time_mode, self._changelogs(query.plan)
         )
-        return packets.mapInArrow(unpack_results, OUTPUT_SCHEMA)
+        return packets, unpack_results
 
-    def _aggregation(self, query: Query, aggregation: Aggregation) -> DataFrame:
+    def _aggregation(self, query: Query, aggregation: Aggregation) -> tuple[DataFrame, Stage | None]:
         from pyspark.sql import functions
 
         rows = self._inputs(query).where("key IS NOT NULL AND value IS NOT NULL")
@@ -235,15 +235,18 @@ class QueryBuilder:
         rows_of = ", ".join(
             f"named_struct('topic', '{each}', 'partition', {place})" for each, place in places.items()
         )
-        return encoded.selectExpr(
+        rows_for_sink = encoded.selectExpr(
             f"inline(array({rows_of}))",
             "key",
             "value",
             "CAST(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
             "timestamp_millis(timestamp_ms) AS timestamp",
         )
+        return rows_for_sink, None
 
-    def _behind_aggregation(self, encoded: DataFrame, aggregation: Aggregation, logs: list[str]) -> DataFrame:
+    def _behind_aggregation(
+        self, encoded: DataFrame, aggregation: Aggregation, logs: list[str]
+    ) -> tuple[DataFrame, Stage | None]:
         """Runs the nodes behind Spark's aggregation on its results."""
         topic = results_topic(aggregation.node)
         rows = encoded.selectExpr(
@@ -254,8 +257,7 @@ class QueryBuilder:
             "key",
             "value",
         )
-        stage = StatelessStage(aggregation.rest, self._settings, copy_to=tuple(logs))
-        return rows.mapInArrow(stage, OUTPUT_SCHEMA)
+        return rows, StatelessStage(aggregation.rest, self._settings, copy_to=tuple(logs))
 
 
 def _offsets_text(offsets: Mapping[tuple[str, int], int]) -> str:
