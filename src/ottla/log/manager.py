@@ -813,8 +813,12 @@ class LogManager:
         looked_at = logs[first : first + _PRESENCE_CHECKS_MAX]
         self._next_presence_check = first + _PRESENCE_CHECKS_MAX
         paths = [found.segments.active.path for found in looked_at]
-        missing = await run(lambda: [not self._disk.exists(path) for path in paths])
+        missing = await run(lambda: [self._is_missing(path) for path in paths])
         for found, path, is_missing in zip(looked_at, paths, missing, strict=True):
+            if isinstance(is_missing, OSError):
+                if not found.is_closed:
+                    found.files.refused(is_missing, "looking for the files of")
+                continue
             # A roll or a deletion meanwhile is no loss.
             if is_missing and not found.is_closed and found.segments.active.path == path:
                 reason = f"{path} was removed while the broker used it"
@@ -826,6 +830,13 @@ class LogManager:
                     found.dir,
                 )
                 self._take_offline(found.topic_partition, reason)
+
+    def _is_missing(self, path: str) -> bool | OSError:
+        """Blocks. An error says that the disk fails, and not what is on it."""
+        try:
+            return not self._disk.exists(path)
+        except OSError as error:
+            return error
 
     async def _enforce_retention(self, high_watermark: HighWatermark) -> None:
         for partition, partition_log in list(self._logs.items()):

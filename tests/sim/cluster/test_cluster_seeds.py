@@ -23,6 +23,7 @@ SEEDS_UNTIL_FOUND_MAX = 15
 FOUND = [
     ("cluster-moves", 3),  # a broker that lost its copy of the metadata did not start
     ("cluster-access", 132),  # a leader sent followers back to a snapshot that they had, again and again
+    ("cluster-disks", 770003),  # to look for a file on a disk that fails ended the node
     ("cluster", 1),  # a follower was held back by the answer to a question of an earlier epoch
 ]
 

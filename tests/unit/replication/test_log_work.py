@@ -251,6 +251,20 @@ def test_a_directory_removed_under_the_broker_is_noticed() -> None:
     asyncio.run(scenario())
 
 
+def test_a_disk_that_fails_when_a_file_is_looked_for_takes_its_directory_alone() -> None:
+    async def scenario() -> None:
+        broker = Broker()
+        broker.commit(topic("a", 1, partitions=2))
+        await broker.replicas.catch_up()
+        broker.disk.fail("read", errno.EIO, path="/disk1/a-0/00000000000000000000.log")
+        await broker.logs._check_presence()
+        with pytest.raises(StorageError, match="Input/output error while looking for the files of a-0"):
+            broker.replicas.partition("a", 0)
+        broker.replicas.partition("a", 1).append(records(), -1)
+
+    asyncio.run(scenario())
+
+
 def test_a_removed_directory_is_noticed_while_housekeeping_waits_for_a_disk() -> None:
     async def scenario() -> None:
         broker = Broker()
