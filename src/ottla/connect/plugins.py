@@ -134,6 +134,16 @@ _BUILT_IN: Final = (
         "FileSource",
     ),
     _own(
+        Kind.SINK,
+        "io.confluent.connect.jdbc.JdbcSinkConnector",
+        "connectors.jdbc.sink:JdbcSink",
+    ),
+    _own(
+        Kind.SOURCE,
+        "io.confluent.connect.jdbc.JdbcSourceConnector",
+        "connectors.jdbc.source:JdbcSource",
+    ),
+    _own(
         Kind.SOURCE,
         "io.debezium.connector.postgresql.PostgresConnector",
         "connectors.postgres.connector:PostgresSource",

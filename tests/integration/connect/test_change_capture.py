@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+import subprocess
 import time
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,9 +80,9 @@ def test_rows_then_every_change_in_the_order_of_commits(
         database.execute("CREATE TABLE orders (id int PRIMARY KEY, item text NOT NULL, price numeric(8,2))")
         database.execute("INSERT INTO orders VALUES (1, 'tea', 2.50), (2, 'rum', NULL)")
         capture(
-            address, server, "shop", table_include_list="public.orders", provide_transaction_metadata="true"
+            address, server, "store", table_include_list="public.orders", provide_transaction_metadata="true"
         )
-        wait_until_followed(database, "shop")
+        wait_until_followed(database, "store")
         database.execute("INSERT INTO orders VALUES (3, 'ale', 4)")
         database.execute("UPDATE orders SET price = 5 WHERE id = 3")
         database.execute("UPDATE orders SET id = 4 WHERE id = 3")
@@ -90,7 +93,7 @@ def test_rows_then_every_change_in_the_order_of_commits(
             database.execute("UPDATE orders SET note = 'strong' WHERE id = 2")
             database.execute("DELETE FROM orders WHERE id = 1")
         database.execute("TRUNCATE orders")
-    found = changes(broker, "shop.public.orders", 13)
+    found = changes(broker, "store.public.orders", 13)
     seen = [(key, None if value is None else value["op"]) for key, value in found]
     assert seen == [
         ({"id": 1}, "r"),
@@ -120,7 +123,7 @@ def test_rows_then_every_change_in_the_order_of_commits(
         source
         | {
             "connector": "postgresql",
-            "name": "shop",
+            "name": "store",
             "db": "postgres",
             "schema": "public",
             "table": "orders",
@@ -132,12 +135,12 @@ def test_rows_then_every_change_in_the_order_of_commits(
     lsns = [value["source"]["lsn"] for value in values if value is not None]
     assert lsns == sorted(lsns)
     assert [value["transaction"] and value["transaction"]["total_order"] for value in values[9:11]] == [1, 2]
-    ends = [value for _, value in changes(broker, "shop.transaction", 12) if value["status"] == "END"]
+    ends = [value for _, value in changes(broker, "store.transaction", 12) if value["status"] == "END"]
     last = values[9]["transaction"]["id"]
     (end,) = [value for value in ends if value["id"] == last]
     assert end["event_count"] == 2
     assert end["data_collections"] == [{"data_collection": "public.orders", "event_count": 2}]
-    ask(address, "DELETE", "/connectors/shop")
+    ask(address, "DELETE", "/connectors/store")
 
 
 TYPES = """
@@ -269,6 +272,36 @@ def test_each_change_is_there_once_over_lost_connections_and_restarts(
         offsets = ask(address, "GET", "/connectors/counted/offsets")["offsets"]
         assert offsets[0]["partition"] == {"server": "counted"}
     ask(address, "DELETE", "/connectors/counted")
+
+
+def test_the_guide_shows_what_happens(address: str, broker: InProcessBroker, server: PostgresServer) -> None:
+    guide = (Path(__file__).parents[3] / "docs/guides/change-capture.md").read_text()
+    first, second = re.findall(r"^```sql\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
+    _, command = re.findall(r"^```sh\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
+    for there, here in (
+        ("localhost:8083", address),
+        ('"localhost"', '"127.0.0.1"'),
+        ("5432", str(server.port)),
+        ('"postgres"', '"guide"'),
+    ):
+        assert there in command
+        command = command.replace(there, here)
+    with server.connect() as administrator:
+        administrator.execute("CREATE DATABASE guide")
+    with server.connect("guide") as database:
+        database.execute(first)
+        done = subprocess.run(["sh", "-e", "-c", command], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        topic = "shop.public.orders"
+        wait_until_followed(database, "shop")
+        database.execute(second)
+    told = re.findall(r'^\| `(\{"id": 1\})` \| (?:`\{"op": "(\w)")?', guide, re.MULTILINE)
+    assert [operation or None for _, operation in told] == ["r", "u", "d", None]
+    found = changes(broker, topic, len(told))
+    assert [(key, value and value["op"]) for key, value in found] == [
+        ({"id": 1}, operation or None) for _, operation in told
+    ]
+    ask(address, "DELETE", "/connectors/shop")
 
 
 class Alone:

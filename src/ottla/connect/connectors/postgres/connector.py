@@ -15,6 +15,12 @@ from ottla.connect.settings.definition import Settings
 class PostgresSource(SourceConnector):
     settings: ClassVar[Settings] = SETTINGS
     task_class = PostgresSourceTask
+    guarantee: ClassVar[str] = (
+        "Exactly once where the worker has `exactly.once.source.support=enabled`, else at least once: a "
+        "change and the place behind it in the server's log are written in one transaction, the server is "
+        "told to forget a change only after that, and of a transaction that it sends again what was written "
+        "is left out. An interrupted first read repeats the rows of the table it was in."
+    )
 
     @classmethod
     def task_name(cls) -> str:
