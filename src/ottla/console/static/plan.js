@@ -41,7 +41,7 @@ function drawn(plan) {
     h("td", { class: "number" }, size(move.bytes))));
   const legend = Object.entries(KINDS).flatMap(([name, [sign, text]]) => [h("span", { class: `replica ${name}` }, sign), ` ${text}  `]);
   return h("div", {},
-    h("p", { class: "quiet legend" }, ...legend, "L leads afterwards"),
+    h("p", { class: "quiet legend" }, ...legend, "· L leads afterwards"),
     h("div", { class: "table", tabindex: "0" },
       h("table", { class: "replicas", "aria-label": "The plan" },
         h("thead", {}, h("tr", {}, ...heads.map((each) => h("th", { scope: "col" }, each)))),
