@@ -65,8 +65,11 @@ class Stage:
         self._start(program, [sys.executable, program, *arguments])
 
     def run_pipeline(self, program: str) -> None:
+        self.run_ottla("run", program, "--state-dir", str(self.directory / "state"))
+
+    def run_ottla(self, command: str, *arguments: str) -> None:
         ottla = str(Path(sys.executable).parent / "ottla")
-        self._start(program, [ottla, "run", program, "--state-dir", str(self.directory / "state")])
+        self._start(command, [ottla, command, *arguments])
 
     def _start(self, name: str, command: list[str]) -> None:
         with (self.directory / f"{name}.log").open("ab") as log:
