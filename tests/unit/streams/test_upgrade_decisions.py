@@ -267,7 +267,7 @@ def test_stores_with_keys_of_their_own_cannot_be_divided_anew() -> None:
     former, present = grown(processed)
     (decision,) = decide(present, former)
     assert decision.action is Action.REFUSED
-    assert "the store seen has keys that are not those of records" in decision.text
+    assert "the keys in the changelog of seen do not say which records they belong to" in decision.text
     assert "among 8 tasks instead of 4" in decision.text
 
 

@@ -134,10 +134,11 @@ def _problem(name: str, former: QueryShape, shape: QueryShape) -> str | None:
     if not before.is_logged or not now.is_logged:
         cause = "" if before.is_named else ", since it has no name"
         return f"the store {name} has no changelog to be rebuilt from{cause}"
-    if former.tasks != shape.tasks and not now.is_keyed:
+    # A query that goes on from another one may have other tasks for the same number of them.
+    if (former.tasks, former.by_key) != (shape.tasks, shape.by_key) and not now.is_keyed:
         return (
-            f"the store {name} has keys that are not those of records, so its entries cannot be divided "
-            f"among {shape.tasks} tasks instead of {former.tasks}"
+            f"the keys in the changelog of {name} do not say which records they belong to, so its entries "
+            f"cannot be divided among {shape.tasks} tasks instead of {former.tasks}"
         )
     if shape.kind == Kind.AGGREGATION.value:
         return f"the store {name} is that of a column expression, which only its checkpoint can go on with"
