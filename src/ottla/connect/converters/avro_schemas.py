@@ -136,6 +136,8 @@ class _Reader:
     def __init__(self) -> None:
         self._named: dict[str, Schema | None] = {}
         """None while it is being read."""
+        self._namespace = ""
+        """Of the record around; names without one of their own are in it."""
 
     def read(self, avro: Any) -> Schema:
         if isinstance(avro, list):
@@ -143,7 +145,7 @@ class _Reader:
         if isinstance(avro, str):
             if avro in _KINDS:
                 return Schema(_KINDS[avro])
-            found = self._named.get(avro)
+            found = self._named.get(avro) or self._named.get(_full_name({"name": avro}, self._namespace))
             if found is None:
                 raise DataError(
                     f"Avro's {avro} cannot be had in Connect: it contains itself, or is not known"
@@ -163,19 +165,23 @@ class _Reader:
         kind = avro["type"]
         match kind:
             case "record":
-                name = _full_name(avro)
+                name = _full_name(avro, self._namespace)
                 self._named[name] = None
+                around, self._namespace = self._namespace, name.rpartition(".")[0]
                 fields = tuple(self._field(each) for each in avro["fields"])
+                self._namespace = around
                 shown = None if name == _DEFAULT_NAME else avro.get("connect.name", name)
                 self._named[name] = schema = Schema(
                     Kind.STRUCT, name=shown, doc=avro.get("doc"), fields=fields
                 )
                 return schema
             case "enum":
-                self._named[_full_name(avro)] = schema = Schema(Kind.STRING, name=_full_name(avro))
+                name = _full_name(avro, self._namespace)
+                self._named[name] = schema = Schema(Kind.STRING, name=name)
                 return schema
             case "fixed":
-                self._named[_full_name(avro)] = schema = Schema(Kind.BYTES, name=_full_name(avro))
+                name = _full_name(avro, self._namespace)
+                self._named[name] = schema = Schema(Kind.BYTES, name=name)
                 return schema
             case "array":
                 return self._array(avro["items"])
@@ -213,9 +219,9 @@ def _logical(avro: Mapping[str, Any], kind: Kind) -> Schema:
     return Schema(narrow, name=avro.get("connect.name"))
 
 
-def _full_name(avro: Mapping[str, Any]) -> str:
-    name = str(avro["name"])
-    return name if "." in name or not avro.get("namespace") else f"{avro['namespace']}.{name}"
+def _full_name(avro: Mapping[str, Any], around: str = "") -> str:
+    name, namespace = str(avro["name"]), avro.get("namespace", around)
+    return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
 def branch_name(avro: Any) -> str:
