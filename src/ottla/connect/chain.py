@@ -22,11 +22,11 @@ class Step:
 
 class Chain:
     def __init__(self, steps: list[Step]) -> None:
-        self._steps = steps
+        self.steps = steps
 
     def apply(self, record: Record) -> Record | None:
         """None if one of them drops it."""
-        for step in self._steps:
+        for step in self.steps:
             if step.predicate is None or step.predicate.test(record) != step.is_negated:
                 changed = step.transform.apply(record)
                 if changed is None:
@@ -35,7 +35,7 @@ class Chain:
         return record
 
     def __bool__(self) -> bool:
-        return bool(self._steps)
+        return bool(self.steps)
 
 
 def chain_of(plugins: Plugins, given: Mapping[str, str]) -> Chain:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ottla.connect.connector_settings import base_settings
+from ottla.connect.metrics import METRICS
 from ottla.connect.plugins import Kind, Listed, Plugins, installed
 from ottla.connect.settings.definition import REQUIRED, Setting
 from ottla.connect.worker_settings import SETTINGS
@@ -33,6 +34,11 @@ def _lines(plugins: Plugins) -> Iterator[str]:
         yield from ("", f"## {title}")
         for listed in plugins.of(kind):
             yield from _plugin(listed)
+    yield from ("", "## Metrics", "", "What a worker serves at `/metrics`, of the tasks that run in it.", "")
+    yield from ("| metric | type | labels | what it is |", "|---|---|---|---|")
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        yield f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |"
 
 
 def _plugin(listed: Listed) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ottla.connect.column_transforms import without_columns
 from ottla.connect.connector_settings import (
     CONNECTOR_CLASS,
     EXACTLY_ONCE,
@@ -94,9 +95,10 @@ class Validator:
             checked[OFFSETS_TOPIC].errors.append(
                 f"{OFFSETS_TOPIC}: leave it out; offsets of all connectors lie in the worker's own topic"
             )
-        if issubclass(connector, SparkSource | SparkSink) and aliases(given.get("transforms")):
-            checked["transforms"].errors.append(
-                "Connectors on Spark take no transforms: let the connector itself change its columns."
+        if issubclass(connector, SparkSource | SparkSink):
+            checked["transforms"].errors.extend(
+                f"{name} cannot be used with a connector on Spark: it has no form that works on columns."
+                for name in without_columns(self._plugins, given)
             )
         if not any(each.errors for each in checked.values()):
             self._check_together(connector(), given, checked)

@@ -18,6 +18,7 @@ from ottla.client.errors import ClusterUnreachable
 from ottla.client.peer import PeerUnusable
 from ottla.config.listeners import ANY_HOST
 from ottla.connect.errors import ConnectError
+from ottla.connect.foreman import Foreman
 from ottla.connect.herder import Herder
 from ottla.connect.membership import Membership
 from ottla.connect.plugins import Plugins, installed
@@ -59,15 +60,16 @@ async def running_worker(
         except (KafkaError, ClusterUnreachable, PeerUnusable) as error:
             listening.close()
             raise ConnectError(f"{settings.bootstrap_servers} cannot be reached: {error}") from error
-        herder = Herder(settings, plugins or installed(), cluster, lambda: address)
+        foreman = Foreman(settings, plugins or installed(), cluster, lambda: address)
+        herder = Herder(foreman)
         log: TopicLog | LocalLog
         membership: Membership | None = None
         if stands_alone:
             kept = {settings["offset.storage.topic"]: settings["offset.storage.file.filename"]}
-            log = LocalLog(herder.topics, kept)
+            log = LocalLog(foreman.topics, kept)
             await log.start()
         else:
-            log = TopicLog(cluster, client, herder.topics)
+            log = TopicLog(cluster, client, foreman.topics)
             await log.start(_topics(settings))
         server = uvicorn.Server(
             uvicorn.Config(
@@ -84,15 +86,15 @@ async def running_worker(
             if isinstance(log, TopicLog):
                 topic = settings["offset.storage.topic"]
                 slot_count = log.partition_count(topic)
-                herder.share(slot_count)
+                foreman.share(slot_count)
                 membership = Membership(
                     client,
                     settings["group.id"],
                     topic,
-                    herder.gain,
-                    lambda slots: herder.lose(slots, slot_count),
+                    foreman.gain,
+                    lambda slots: foreman.lose(slots, slot_count),
                 )
-            await herder.start(log)
+            await foreman.start(log)
             if membership is not None:
                 membership.start()
             for config in connectors:
@@ -101,7 +103,7 @@ async def running_worker(
         finally:
             server.should_exit = True
             await serving
-            await herder.stop()
+            await foreman.stop()
             if membership is not None:
                 await asyncio.to_thread(membership.stop)
             await log.stop()

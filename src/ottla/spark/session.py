@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from ottla.spark.java import bundled_java, find_java
 
-__all__ = ["SparkMissing", "log_path", "spark_session"]
+__all__ = ["SparkMissing", "forget_dead_session", "log_path", "spark_session"]
 
 LOCAL_MASTER: Final = "local[*]"
 SHUFFLE_PARTITIONS_MAX: Final = 8
@@ -115,6 +115,19 @@ def with_settings(spark: Any, settings: Mapping[str, str]) -> Iterator[None]:
                     spark.conf.unset(name)
                 else:
                     spark.conf.set(name, value)
+
+
+def forget_dead_session() -> bool:
+    """Whether the Java virtual machine of this process has died. The next session starts another one then."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    machine = getattr(SparkContext._gateway, "proc", None)
+    if machine is None or machine.poll() is None:
+        return False
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    return True
 
 
 def log_path() -> str | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.request
 
 from test_moving_records import ask, committed_values, create, task_state, until
 from worker_process import our_worker, settings_of
 
+from ottla.cli.tools.connect_progress import Progress
 from ottla.testing import InProcessBroker
 
 
@@ -42,3 +44,43 @@ def test_each_row_is_in_the_topic_once_over_restarts() -> None:
             seen = len(committed_values(broker, "slow", 20))
             # However late a machine is, no more than the rate since the connector was made.
             assert 20 <= seen <= 20 * (time.monotonic() - started + 30)
+
+
+def test_a_worker_tells_prometheus_and_a_terminal_what_its_tasks_do() -> None:
+    with InProcessBroker() as broker:
+        given = settings_of(broker.bootstrap_servers) | {"value.converter": "StringConverter"}
+        with our_worker(given) as worker:
+            address = worker.address
+            create(address, "made", "datagen", topic="made", count="70", rate="0")
+            until(
+                lambda: (
+                    metrics(address).get('ottla_connect_task_records_total{connector="made",task="0"}') == 70
+                )
+            )
+            create(
+                address,
+                "out",
+                "FileStreamSink",
+                topics="made",
+                file="/dev/null",
+                value_converter="JsonConverter",
+                errors_tolerance="all",
+            )
+            skipped = 'ottla_connect_task_skipped_records_total{connector="out",task="0"}'
+            until(lambda: metrics(address).get(skipped) == 70)
+            found = until(lambda: (now := metrics(address)).get(LAG) == 0 and now)
+            assert found['ottla_connect_task_state{connector="out",task="0",state="running"}'] == 1
+            assert found['ottla_connect_task_state{connector="out",task="0",state="failed"}'] == 0
+            rows = Progress(worker.herder.foreman, iter([0.0, 2.0]).__next__).rows()
+            assert rows == [("made", 0, "RUNNING", 70, 35, "–", 0), ("out", 0, "RUNNING", 0, 0, 0, 70)]
+
+
+LAG = 'ottla_connect_task_lag_records{connector="out",task="0"}'
+
+
+def metrics(address: str) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return {
+        name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")
+    }

@@ -31,6 +31,7 @@ def serve(
     stands_alone: bool = False,
 ) -> int:
     from ottla.cli.broker.log_lines import log_to_stderr
+    from ottla.cli.tools.connect_progress import show_progress
     from ottla.connect.errors import ConnectError, RestError
     from ottla.connect.worker import running_worker
     from ottla.connect.worker_settings import worker_settings
@@ -44,6 +45,8 @@ def serve(
         parsed = worker_settings(settings)
         async with running_worker(parsed, connectors=connectors, stands_alone=stands_alone) as worker:
             print(f"Ready: http://{worker.address}, connectors of {parsed.bootstrap_servers}", flush=True)
+            if getattr(given, "progress", False):
+                await show_progress(worker.herder.foreman, stopped)
             await stopped.wait()
             warn(given, "stopping …")
 
@@ -62,6 +65,7 @@ TOOL = Tool(
     options=(
         Option("bootstrap-server", "the broker(s) to connect to", "HOST:PORT"),
         OVERRIDE,
+        Option("progress", "show records a second, lag and errors of each task while it runs"),
         LOG_LEVEL,
     ),
     examples=("", "worker.properties", "--bootstrap-server localhost:9092 --override listeners=http://:8084"),

@@ -22,6 +22,7 @@ from ottla import __version__
 from ottla.connect.connector_settings import CONNECTOR_CLASS, NAME
 from ottla.connect.errors import CONFLICT, SERVER_ERROR, ConnectError, RestError, bad_request, not_found
 from ottla.connect.herder import Herder, RequestElsewhere
+from ottla.connect.metrics import page
 from ottla.connect.offset_requests import read_wanted
 from ottla.connect.plugins import Kind
 from ottla.connect.rest.loggers import Loggers
@@ -42,10 +43,11 @@ def connect_app(
 ) -> Starlette:
     """An ASGI application."""
     routes = _Routes(herder, cluster_id, address, Loggers())
-    herder.on_logger = routes.loggers.set
+    herder.foreman.on_logger = routes.loggers.set
     paths: list[tuple[str, dict[str, Handler]]] = [
         ("/", {"GET": routes.root}),
         ("/health", {"GET": routes.health}),
+        ("/metrics", {"GET": routes.metrics}),
         ("/connectors", {"GET": routes.list_connectors, "POST": routes.create}),
         ("/connectors/{name}", {"GET": routes.info, "DELETE": routes.delete}),
         ("/connectors/{name}/config", {"GET": routes.config, "PUT": routes.put, "PATCH": routes.patch}),
@@ -161,7 +163,7 @@ class _Routes:
         )
 
     async def health(self, _: Request) -> Response:
-        if not self._herder.is_ready:
+        if not self._herder.foreman.is_ready:
             return JSONResponse({"status": "starting", "message": "Worker is still starting up."}, 503)
         try:
             await asyncio.wait_for(self._herder.check_health(), _HEALTH_S)
@@ -175,6 +177,9 @@ class _Routes:
         return JSONResponse({"status": "healthy", "message": message})
 
     # Connectors
+
+    async def metrics(self, _: Request) -> Response:
+        return Response(page(self._herder.foreman), media_type="text/plain; version=0.0.4")
 
     async def list_connectors(self, request: Request) -> Response:
         herder = self._herder

@@ -12,21 +12,20 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ottla.connect.chain import chain_of
 from ottla.connect.clients import consumer_of, producer_of
-from ottla.connect.connector_settings import TOPICS, TOPICS_REGEX, base_settings
+from ottla.connect.connector_settings import TOPICS, TOPICS_REGEX
 from ottla.connect.errors import ConnectError, RetriableError
-from ottla.connect.plugin import Partition, SinkTask
-from ottla.connect.plugins import Kind
+from ottla.connect.plugin import Partition, SinkConnector, SinkTask
 from ottla.connect.records import SinkRecord
-from ottla.connect.running.environment import Worker, converters_of
-from ottla.connect.running.failures import Failures, Letter, Origin, Skipped, Stage
-from ottla.connect.running.task_thread import Reports, TaskThread
-from ottla.connect.state.entries import TaskId
+from ottla.connect.running.environment import Worker
+from ottla.connect.running.failures import Letter, Origin, Skipped, Stage
+from ottla.connect.running.record_task import Order, RecordRunner
+from ottla.connect.running.task_thread import Reports
 
 _POLL_S: Final = 0.2
 _POLL_RECORDS_MAX: Final = 500
 _RETRY_S: Final = 3.0
+_LAG_S: Final = 2.0
 _CLOSE_S: Final = 10.0
 _log = logging.getLogger(__name__)
 
@@ -35,26 +34,11 @@ def group_of(connector: str, given: Mapping[str, str]) -> str:
     return given.get("consumer.override.group.id") or f"connect-{connector}"
 
 
-class SinkRunner(TaskThread):
-    def __init__(
-        self,
-        worker: Worker,
-        task: TaskId,
-        kind: type[SinkTask],
-        connector: Mapping[str, str],
-        given: Mapping[str, str],
-        reports: Reports,
-        *,
-        is_paused: bool,
-    ) -> None:
-        super().__init__(task, reports, is_paused=is_paused)
-        self._worker = worker
-        self._kind = kind
-        self._connector = connector
-        self._given = given
-        found = worker.plugins.find(connector["connector.class"], Kind.SINK)
-        self._values = base_settings(worker.plugins, found, is_sink=True).parse(connector)
-        self._failures = Failures(task, self._values, self.wait, time.monotonic, self._send_letter)
+class SinkRunner(RecordRunner):
+    def __init__(self, worker: Worker, order: Order, reports: Reports) -> None:
+        super().__init__(worker, order, reports, self._send_letter)
+        assert issubclass(order.kind, SinkConnector)
+        self._kind = order.kind.task_class
         self._flush_s = worker.settings["offset.flush.interval.ms"] / 1000
         self._sink: SinkTask | None = None
         self._consumer: Any = None
@@ -67,7 +51,7 @@ class SinkRunner(TaskThread):
         """Up to where the task has taken records, and not flushed yet."""
         self._origins: dict[tuple[str, int, int], Origin] = {}
         self._topics: set[str] = set()
-        self._flushed_s = time.monotonic()
+        self._flushed_s = self._looked_s = time.monotonic()
         self._are_paused = False
 
     def report(self, record: SinkRecord, error: Exception) -> None:
@@ -80,8 +64,7 @@ class SinkRunner(TaskThread):
             return
 
     def set_up(self) -> None:
-        self._converters = converters_of(self._worker, self._connector)
-        self._chain = chain_of(self._worker.plugins, self._connector)
+        super().set_up()
         client = self._worker.settings.client_of("consumer", self._connector)
         wanted = {
             "group.id": group_of(self.task.connector, self._connector),
@@ -109,6 +92,8 @@ class SinkRunner(TaskThread):
             self._put(self._converted(self._consume(_POLL_S)))
         if time.monotonic() - self._flushed_s >= self._flush_s:
             self._flush()
+        if time.monotonic() - self._looked_s >= _LAG_S:
+            self._look_at_lag()
 
     def turn_paused(self) -> None:
         self._set_paused(True)
@@ -203,6 +188,15 @@ class SinkRunner(TaskThread):
             self._origins[topic, partition, offset] = origin
         return changed
 
+    def _look_at_lag(self) -> None:
+        """By what the client knows without asking: ends of partitions come with the records."""
+        self._looked_s = time.monotonic()
+        lag = 0
+        for place in self._consumer.position(self._consumer.assignment()):
+            _, end = self._consumer.get_watermark_offsets(place, cached=True)
+            lag += max(0, end - place.offset) if place.offset >= 0 and end >= 0 else 0
+        self._lag = lag + len(self._pending)
+
     # Giving
 
     def _put(self, records: list[SinkRecord]) -> None:
@@ -219,6 +213,7 @@ class SinkRunner(TaskThread):
             return
         self._pending = []
         self._origins.clear()
+        self._records += len(records)
         for record in records:
             place = record.original_topic, record.original_partition
             self._done[place] = max(self._done.get(place, 0), record.offset + 1)

@@ -13,45 +13,29 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from ottla.connect.chain import chain_of
 from ottla.connect.clients import producer_of
-from ottla.connect.connector_settings import base_settings
 from ottla.connect.errors import ConnectError
-from ottla.connect.plugin import SourceTask
-from ottla.connect.plugins import Kind
+from ottla.connect.plugin import SourceConnector, SourceTask
 from ottla.connect.records import SourceRecord
-from ottla.connect.running.environment import Worker, converters_of
-from ottla.connect.running.failures import Failures, Origin, Skipped, Stage
-from ottla.connect.running.task_thread import Reports, TaskThread
-from ottla.connect.state.entries import Entry, TaskId
+from ottla.connect.running.environment import Worker
+from ottla.connect.running.failures import Origin, Skipped, Stage
+from ottla.connect.running.record_task import Order, RecordRunner
+from ottla.connect.running.task_thread import Reports
+from ottla.connect.state.entries import Entry
 
 _CLOSE_S: Final = 10.0
 _TRANSACTION_S: Final = 60.0
 _log = logging.getLogger(__name__)
 
 
-class SourceRunner(TaskThread):
-    def __init__(
-        self,
-        worker: Worker,
-        task: TaskId,
-        kind: type[SourceTask],
-        connector: Mapping[str, str],
-        given: Mapping[str, str],
-        reports: Reports,
-        *,
-        is_paused: bool,
-        is_exactly_once: bool,
-    ) -> None:
-        super().__init__(task, reports, is_paused=is_paused)
-        self._worker = worker
-        self._kind = kind
-        self._connector = connector
-        self._given = given
+class SourceRunner(RecordRunner):
+    def __init__(self, worker: Worker, order: Order, reports: Reports) -> None:
+        super().__init__(worker, order, reports)
+        assert issubclass(order.kind, SourceConnector)
+        self._kind = order.kind.task_class
+        is_exactly_once = worker.settings.is_exactly_once and order.kind().is_exactly_once(order.connector)
         self._is_exactly_once = is_exactly_once
-        found = worker.plugins.find(connector["connector.class"], Kind.SOURCE)
-        values = base_settings(worker.plugins, found, is_sink=False).parse(connector)
-        self._failures = Failures(task, values, self.wait, time.monotonic)
+        values = self._values
         settings = worker.settings
         self._flush_s = settings["offset.flush.interval.ms"] / 1000
         if is_exactly_once and values["transaction.boundary"] == "interval":
@@ -80,8 +64,7 @@ class SourceRunner(TaskThread):
     # The thread's turns
 
     def set_up(self) -> None:
-        self._converters = converters_of(self._worker, self._connector)
-        self._chain = chain_of(self._worker.plugins, self._connector)
+        super().set_up()
         wanted: dict[str, Any] = {"enable.idempotence": "true", "error_cb": self._heard}
         if self._is_exactly_once:
             wanted["transactional.id"] = f"{self._worker.settings['group.id']}-{self.task}"
@@ -169,6 +152,7 @@ class SourceRunner(TaskThread):
             self._topics.add(topic)
             self._worker.topic_used(self.task, topic)
         self._produce(topic, key, value, headers, record.partition, record.timestamp_ms)
+        self._records += 1
 
     def _produce(
         self,

@@ -25,6 +25,7 @@ class Letters:
         self._worker = worker
         self._task = task
         self._given = given
+        self.skipped = 0
         found = worker.plugins.find(given["connector.class"], Kind.SINK)
         self._values = base_settings(worker.plugins, found, is_sink=True).parse(given)
 
@@ -41,6 +42,7 @@ class Letters:
         kept = rows.persist()
         try:
             count = kept.where(f"{UNREADABLE} IS NOT NULL").count()
+            self.skipped += count
             if count:
                 self._post(batch, kept.where(f"{UNREADABLE} IS NOT NULL"), count)
             yield kept.where(f"{UNREADABLE} IS NULL").drop(UNREADABLE)

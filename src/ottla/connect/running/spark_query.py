@@ -7,25 +7,30 @@ which lies in `ottla.spark.checkpoint.dir`.
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import threading
-from collections.abc import Mapping
+import time
 from pathlib import Path
 from typing import Any, Final
 
+from ottla.connect.chain import chain_of
+from ottla.connect.column_transforms import transformed_columns
 from ottla.connect.connector_settings import TOPICS, TOPICS_REGEX
 from ottla.connect.errors import ConnectError
 from ottla.connect.plugin import Connector, SparkSink, SparkSource
 from ottla.connect.running.columns import read_columns, written_columns
 from ottla.connect.running.environment import Converters, Worker, converters_of
+from ottla.connect.running.record_task import Order
 from ottla.connect.running.spark_letters import Letters, cause_of
-from ottla.connect.running.task_thread import Reports, TaskThread
-from ottla.connect.state.entries import TaskId
+from ottla.connect.running.task_thread import Measured, Reports, TaskThread
 from ottla.connect.worker_settings import WorkerSettings
 from ottla.spark.checkpoint import Checkpoint
+from ottla.spark.positions import Offsets, from_stored
 
 _LOOK_S: Final = 0.2
+_MEASURE_S: Final = 2.0
 _log = logging.getLogger(__name__)
 
 
@@ -39,11 +44,14 @@ class SparkHost:
 
     def session(self) -> Any:
         """Raises ConnectError where Spark or Java are missing."""
-        with self._lock:
-            if self._session is None:
-                from ottla.spark.java import JavaMissing
-                from ottla.spark.session import SparkMissing, spark_session
+        from ottla.spark.java import JavaMissing
+        from ottla.spark.session import SparkMissing, forget_dead_session, spark_session
 
+        with self._lock:
+            if self._session is not None and forget_dead_session():
+                _log.warning("Spark's Java has ended; connectors on it fail, and start anew with another one")
+                self._session = None
+            if self._session is None:
                 _log.info("starting Spark for the first connector that needs it")
                 try:
                     self._session = spark_session(
@@ -61,24 +69,23 @@ class SparkHost:
 
 
 class SparkRunner(TaskThread):
-    def __init__(
-        self,
-        worker: Worker,
-        host: SparkHost,
-        task: TaskId,
-        kind: type[Connector],
-        connector: Mapping[str, str],
-        reports: Reports,
-        *,
-        is_paused: bool,
-    ) -> None:
-        super().__init__(task, reports, is_paused=is_paused)
+    def __init__(self, worker: Worker, host: SparkHost, order: Order, reports: Reports) -> None:
+        super().__init__(order.task, reports, is_paused=order.is_paused)
         self._worker = worker
         self._host = host
-        self._kind = kind
-        self._given = connector
+        self._kind = order.kind
+        self._given = order.connector
         self._connector: Connector | None = None
         self._query: Any = None
+        self._letters: Letters | None = None
+        self._records = 0
+        self._lag: int | None = None
+        self._batch_seen = -1
+        self._looked_s = 0.0
+
+    def measured(self) -> Measured:
+        skipped = 0 if self._letters is None else self._letters.skipped
+        return Measured(self._records, skipped, self._lag)
 
     def set_up(self) -> None:
         self._connector = self._kind()
@@ -88,6 +95,8 @@ class SparkRunner(TaskThread):
     def turn(self) -> None:
         if self._query is None:
             self._query = self._start_query()
+        if time.monotonic() - self._looked_s >= _MEASURE_S:
+            self._look_at_progress()
         if self._query.awaitTermination(_LOOK_S):
             failure = self._query.exception()
             raise (
@@ -95,6 +104,14 @@ class SparkRunner(TaskThread):
                 if failure is not None
                 else ConnectError(f"the query of {self.task} has ended by itself")
             )
+
+    def _look_at_progress(self) -> None:
+        self._looked_s = time.monotonic()
+        for told in self._query.recentProgress:
+            if told["batchId"] > self._batch_seen:
+                self._batch_seen = told["batchId"]
+                self._records += told["numInputRows"]
+                self._lag = _lag_of(told["sources"]) if isinstance(self._connector, SparkSink) else None
 
     def turn_paused(self) -> None:
         self._stop_query()
@@ -123,7 +140,9 @@ class SparkRunner(TaskThread):
         if isinstance(self._connector, SparkSource):
             from ottla.spark.sink import write_stream
 
-            rows = written_columns(self._connector.read(session), converters, self._given)
+            chain = chain_of(self._worker.plugins, self._given)
+            read = transformed_columns(self._connector.read(session), chain, self._given.get("topic"))
+            rows = written_columns(read, converters, self._given)
             topic = None if "topic" in rows.columns else self._given["topic"]
             if topic is not None:
                 self._worker.ensure_topic(self._given, topic)
@@ -153,7 +172,8 @@ class SparkRunner(TaskThread):
             else source.option("subscribe", self._given[TOPICS])
         )
         rows = source.options(**sink.read_options()).option("startingOffsets", "earliest").load()
-        letters = Letters(self._worker, self.task, self._given)
+        chain = chain_of(self._worker.plugins, self._given)
+        letters = self._letters = Letters(self._worker, self.task, self._given)
         checkpoint = Checkpoint(session, self._checkpoint)
 
         def write(batch: Any, batch_id: int) -> None:
@@ -161,7 +181,7 @@ class SparkRunner(TaskThread):
                 sink.query_id = checkpoint.query_id()
             try:
                 with letters.sorted_out(batch, read_columns(batch, converters, self._given)) as readable:
-                    sink.write(readable, batch_id)
+                    sink.write(transformed_columns(readable, chain), batch_id)
             except Exception as error:
                 _log.debug("%s: batch %d", self.task, batch_id, exc_info=error)
                 # Short, because Spark takes the text apart in a way that a long one overflows its stack.
@@ -174,6 +194,20 @@ class SparkRunner(TaskThread):
         if trigger := sink.trigger():
             stream = stream.trigger(**trigger)
         return stream.queryName(str(self.task)).start()
+
+
+def _lag_of(sources: Any) -> int | None:
+    """Records of the topics that no micro-batch has taken."""
+    lag = None
+    for source in sources:
+        if source.get("endOffset") and source.get("latestOffset"):
+            done, latest = _stored(source["endOffset"]), _stored(source["latestOffset"])
+            lag = (lag or 0) + sum(end - done.get(place, 0) for place, end in latest.items())
+    return lag
+
+
+def _stored(offsets: Any) -> Offsets:
+    return from_stored(json.loads(offsets) if isinstance(offsets, str) else offsets)
 
 
 def checkpoint_of(settings: WorkerSettings, connector: str) -> str:

@@ -24,8 +24,22 @@ class Reports:
     stopped: Callable[[], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Of a task since it was started."""
+
+    records: int
+    """Written to topics by a source, given to its connector by a sink."""
+    skipped: int
+    lag: int | None
+    """Of a sink: records that it has not taken yet. None where nobody knows."""
+
+
 class Runner(ABC):
     """What runs for a task; all methods return at once."""
+
+    @abstractmethod
+    def measured(self) -> Measured: ...
 
     @abstractmethod
     def start(self) -> None: ...

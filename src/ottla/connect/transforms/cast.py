@@ -78,32 +78,32 @@ class Cast(PartTransform[AnyRecord]):
 
     def __init__(self, given: Config) -> None:
         super().__init__(given)
-        self._casts = _parsed(self.config["spec"])
+        self.casts = _parsed(self.config["spec"])
 
     def apply(self, record: AnyRecord) -> AnyRecord:
         value, schema = self.value_of(record), self.schema_of(record)
         if value is None:
             return record
-        whole = self._casts.get(None)
+        whole = self.casts.get(None)
         if whole is not None:
             updated = None if schema is None else self._recast(schema, whole)
             return self.with_part(record, updated, _cast(schema, value, whole))
         if schema is None:
             plain = self.mapping(value)
-            cast = {str(name): _cast(None, plain.get(str(name)), kind) for name, kind in self._casts.items()}
+            cast = {str(name): _cast(None, plain.get(str(name)), kind) for name, kind in self.casts.items()}
             return self.with_part(record, None, plain | cast)
         struct = self.struct(value)
         fields = [
-            Field(each.name, self._recast(each.schema, self._casts[each.name]))
-            if each.name in self._casts
+            Field(each.name, self._recast(each.schema, self.casts[each.name]))
+            if each.name in self.casts
             else each
             for each in schema.fields
         ]
         updated = schema.but(fields=tuple(fields))
         values = self.fields(struct)
         for each in schema.fields:
-            if each.name in self._casts:
-                values[each.name] = _cast(each.schema, values[each.name], self._casts[each.name])
+            if each.name in self.casts:
+                values[each.name] = _cast(each.schema, values[each.name], self.casts[each.name])
         return self.with_part(record, updated, Struct(updated, values))
 
     def _recast(self, schema: Schema, kind: Kind) -> Schema:

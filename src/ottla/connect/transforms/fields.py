@@ -68,11 +68,11 @@ class InsertField(PartTransform[AnyRecord]):
         super().__init__(given)
         names = ("topic", "partition", "offset", "timestamp", "static")
         parsed = {name: _inserted(self.config[f"{name}.field"]) for name in names}
-        self._inserted = {name: field for name, field in parsed.items() if field is not None}
-        if not self._inserted:
+        self.inserted = {name: field for name, field in parsed.items() if field is not None}
+        if not self.inserted:
             raise SettingError("No field insertion configured")
-        if "static" in self._inserted and self.config["static.value"] is None:
-            field = self._inserted["static"].name
+        if "static" in self.inserted and self.config["static.value"] is None:
+            field = self.inserted["static"].name
             raise SettingError.of("static.value", None, f"No value specified for static field: {field}")
 
     def apply(self, record: AnyRecord) -> AnyRecord:
@@ -81,7 +81,7 @@ class InsertField(PartTransform[AnyRecord]):
             return record
         found = self._found(record)
         if schema is None:
-            plain = {self._inserted[name].name: each for name, each in found.items() if each is not None}
+            plain = {self.inserted[name].name: each for name, each in found.items() if each is not None}
             return self.with_part(record, None, self.mapping(value) | plain)
         struct = self.struct(value)
         if (stamp := found.get("timestamp")) is not None:
@@ -89,15 +89,15 @@ class InsertField(PartTransform[AnyRecord]):
         kinds = {"partition": INT32, "offset": INT64, "timestamp": TIMESTAMP_SCHEMA}
         added = [
             Field(field.name, kinds.get(name, STRING).but(optional=field.is_optional))
-            for name, field in self._inserted.items()
+            for name, field in self.inserted.items()
         ]
         updated = schema.but(fields=(*schema.fields, *added))
-        values = {self._inserted[name].name: each for name, each in found.items()}
+        values = {self.inserted[name].name: each for name, each in found.items()}
         return self.with_part(record, updated, Struct(updated, self.fields(struct) | values))
 
     def _found(self, record: AnyRecord) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for name in self._inserted:
+        for name in self.inserted:
             if name == "offset":
                 if not isinstance(record, SinkRecord):
                     raise DataError(
@@ -127,19 +127,19 @@ class ExtractField(PartTransform[AnyRecord]):
 
     def __init__(self, given: Config) -> None:
         super().__init__(given)
-        self._path = FieldPath(self.config["field"], self.config[SYNTAX.name])
+        self.path = FieldPath(self.config["field"], self.config[SYNTAX.name])
 
     def apply(self, record: AnyRecord) -> AnyRecord:
         value, schema = self.value_of(record), self.schema_of(record)
         if schema is None:
-            found = None if value is None else self._path.value_in(self.mapping(value))
+            found = None if value is None else self.path.value_in(self.mapping(value))
             return self.with_part(record, None, found)
-        field = self._path.declared_in(schema)
+        field = self.path.declared_in(schema)
         if field is None:
-            raise DataError(f"Unknown field: {self._path.text}")
+            raise DataError(f"Unknown field: {self.path.text}")
         found = None
         if value is not None:
-            found = self._path.value_in(self.struct(value), default=self.config[REPLACE_NULL.name])
+            found = self.path.value_in(self.struct(value), default=self.config[REPLACE_NULL.name])
         return self.with_part(record, field.schema, found)
 
 
@@ -165,11 +165,11 @@ class ReplaceField(PartTransform[AnyRecord]):
         super().__init__(given)
         self._new_names = dict(each.split(":") for each in self.config["renames"])
 
-    def _keeps(self, name: str) -> bool:
+    def keeps(self, name: str) -> bool:
         include = self.config["include"]
         return name not in self.config["exclude"] and (not include or name in include)
 
-    def _renamed(self, name: str) -> str:
+    def renamed(self, name: str) -> str:
         return str(self._new_names.get(name, name))
 
     def apply(self, record: AnyRecord) -> AnyRecord:
@@ -177,14 +177,12 @@ class ReplaceField(PartTransform[AnyRecord]):
         if value is None:
             return record
         fields = self.mapping(value) if schema is None else self.fields(self.struct(value))
-        kept = {self._renamed(name): each for name, each in fields.items() if self._keeps(name)}
+        kept = {self.renamed(name): each for name, each in fields.items() if self.keeps(name)}
         if schema is None:
             return self.with_part(record, None, kept)
         updated = schema.but(
             fields=tuple(
-                Field(self._renamed(each.name), each.schema)
-                for each in schema.fields
-                if self._keeps(each.name)
+                Field(self.renamed(each.name), each.schema) for each in schema.fields if self.keeps(each.name)
             )
         )
         return self.with_part(record, updated, Struct(updated, kept))
@@ -357,26 +355,26 @@ class ValueToKey(Transform[AnyRecord]):
 
     def __init__(self, given: Config) -> None:
         super().__init__(given)
-        self._paths = [FieldPath(name, self.config[SYNTAX.name]) for name in self.config["fields"]]
+        self.paths = [FieldPath(name, self.config[SYNTAX.name]) for name in self.config["fields"]]
 
     def apply(self, record: AnyRecord) -> AnyRecord:
         purpose, value = "copying fields from value to key", record.value
         if record.value_schema is None:
             if not isinstance(value, Mapping):
                 raise DataError(f"Only Map objects supported in absence of schema for [{purpose}]")
-            key = {path.text: path.value_in(value) for path in self._paths}
+            key = {path.text: path.value_in(value) for path in self.paths}
             return changed(record, key_schema=None, key=key)
         if not isinstance(value, Struct):
             raise DataError(f"Only Struct objects supported for [{purpose}]")
         fields = []
-        for path in self._paths:
+        for path in self.paths:
             declared = path.declared_in(value.schema)
             if declared is None:
                 raise DataError(f"Field does not exist: {path.text}")
             fields.append((path.text, declared.schema))
         schema = struct_of(*fields)
         default = self.config[REPLACE_NULL.name]
-        found = {path.text: path.value_in(value, default=default) for path in self._paths}
+        found = {path.text: path.value_in(value, default=default) for path in self.paths}
         return changed(record, key_schema=schema, key=Struct(schema, found))
 
 

@@ -23,18 +23,18 @@ SYNTAX: Final = Setting(
 class FieldPath:
     def __init__(self, text: str, syntax: str) -> None:
         self.text = text
-        self._steps = _split(text) if syntax.upper() == "V2" else [text]
+        self.steps = _split(text) if syntax.upper() == "V2" else [text]
 
     def declared_in(self, schema: Schema) -> Field | None:
-        for step in self._steps[:-1]:
+        for step in self.steps[:-1]:
             found = schema.field(step)
             if found is None:
                 return None
             schema = found.schema
-        return schema.field(self._steps[-1])
+        return schema.field(self.steps[-1])
 
     def value_in(self, value: Any, *, default: bool = True) -> Any:
-        for step in self._steps:
+        for step in self.steps:
             if value is None:
                 return None
             if isinstance(value, Struct):
