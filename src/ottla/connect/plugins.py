@@ -118,7 +118,9 @@ def _converters() -> Iterator[Listed]:
     for kind in (Kind.CONVERTER, Kind.HEADER_CONVERTER):
         for name, module in places:
             yield _own(kind, f"{_KAFKA}.{name}", f"converters.{module}:{name.rpartition('.')[2]}")
-    for name, also in (("avro.AvroConverter", "avro"), ("json.JsonSchemaConverter", "json-schema")):
+    framed = {"avro.AvroConverter": "avro", "json.JsonSchemaConverter": "json-schema"}
+    framed["protobuf.ProtobufConverter"] = "protobuf"
+    for name, also in framed.items():
         target = f"converters.registry:{name.rpartition('.')[2]}"
         yield _own(Kind.CONVERTER, f"io.confluent.connect.{name}", target, also)
     simple = f"{_KAFKA}.storage.SimpleHeaderConverter"

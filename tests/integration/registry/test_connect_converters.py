@@ -11,7 +11,9 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from registry_process import RegistryProcess
 
 from ottla.connect.data import (
@@ -131,6 +133,53 @@ def test_confluents_clients_read_it_and_are_read(registry: RegistryProcess) -> N
         "BLUE",
         {"int": None, "string": "x"},
     )
+
+
+def test_protobuf_is_written_and_read_and_by_confluents_clients(registry: RegistryProcess) -> None:
+    stamp = datetime(2024, 2, 29, 12, 34, 56, 789000, tzinfo=UTC)
+    inner = struct_of(("x", INT32), ("y", STRING.but(optional=True)), name="Inner")
+    row = struct_of(
+        ("id", INT64),
+        ("small", Schema(Kind.INT8)),
+        ("name", STRING.but(optional=True)),
+        ("raw", BYTES),
+        ("yes", BOOLEAN),
+        ("at", TIMESTAMP_SCHEMA.but(optional=True)),
+        ("tags", array_of(STRING)),
+        ("counts", map_of(STRING, INT64)),
+        ("inner", inner.but(optional=True)),
+        ("inners", array_of(inner)),
+        name="example.Row",
+    )
+    value: dict[str, Any] = {"id": 1 << 40, "small": -7, "name": None, "raw": b"\0", "yes": True, "at": stamp}
+    value |= {"tags": ["a", "b"], "counts": {"a": 1}, "inner": None}
+    value["inners"] = [Struct(inner, {"x": 1, "y": "z"})]
+    made = converter("io.confluent.connect.protobuf.ProtobufConverter", registry.url)
+    data = made.to_bytes("proto", row, Struct(row, value))
+    found = converter("ProtobufConverter", registry.url).from_bytes("proto", data)
+    assert plain(found.value) == plain(Struct(row, value))
+    assert found.schema.name == "example.Row"
+    kinds = {each.name: (each.schema.kind, each.schema.optional) for each in found.schema.fields}
+    assert kinds["name"] == (Kind.STRING, True)
+    assert kinds["small"] == (Kind.INT32, False)
+    # A message of Confluent's, the second one of its file.
+    parsed = descriptor_pb2.FileDescriptorProto(name="two.proto", syntax="proto3")
+    for name in ("First", "Second"):
+        field = parsed.message_type.add(name=name).field.add(name="n", number=1, label=1, type=3)
+        assert field.number == 1
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(parsed.SerializeToString())
+    second = message_factory.GetMessageClass(pool.FindMessageTypeByName("Second"))
+    client = SchemaRegistryClient({"url": registry.url})
+    write = ProtobufSerializer(second, client, {"use.deprecated.format": False})
+    theirs = write(second(n=5), SerializationContext("two", MessageField.VALUE))
+    read = made.from_bytes("two", theirs)
+    assert (read.schema.name, read.value.as_dict()) == ("Second", {"n": 5})
+    with pytest.raises(DataError, match="HoistField"):
+        made.to_bytes("proto-text", None, "text")
+    with pytest.raises(DataError, match="has no form in Protobuf"):
+        price = struct_of(("price", decimal_of(2)))
+        made.to_bytes("proto-price", price, Struct(price, {"price": Decimal("1.00")}))
 
 
 def test_a_schema_that_is_refused_and_a_registry_that_is_away_are_told_apart(

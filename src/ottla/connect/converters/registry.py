@@ -1,10 +1,11 @@
-"""Avro and JSON Schema with a schema registry: values begin with the id of the schema they were written with.
+"""Avro, JSON Schema and Protobuf with a schema registry: values begin with the id of their schema.
 
 What Confluent's converters write is read here, and the other way round.
 """
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from abc import abstractmethod
@@ -86,6 +87,8 @@ class RegistryConverter(Converter):
         ),
     )
     form: ClassVar[str]
+    asked_form: ClassVar[str | None] = None
+    """In which the registry is asked for schemas, where it has several."""
 
     def __init__(self, given: Config) -> None:
         super().__init__(given)
@@ -104,8 +107,8 @@ class RegistryConverter(Converter):
         self._read_schema = lru_cache(maxsize=1000)(self._fetch)
 
     @abstractmethod
-    def written_schema(self, schema: Schema) -> Any:
-        """As the registry has it, before it is text."""
+    def written_schema(self, schema: Schema) -> str:
+        """As the registry takes it."""
 
     @abstractmethod
     def read_schema(self, text: str) -> tuple[Any, Schema]:
@@ -126,10 +129,7 @@ class RegistryConverter(Converter):
     def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
         if data is None:
             return NULL
-        try:
-            schema_id, body = unframed(data)
-        except NotFramed as error:
-            raise DataError(str(error)) from None
+        schema_id, body = _unframed(data)
         written, schema = self._read_schema(topic, schema_id)
         return SchemaAndValue(schema, self.read(written, schema, body))
 
@@ -143,7 +143,7 @@ class RegistryConverter(Converter):
         from confluent_kafka.schema_registry import Schema as Registered
 
         subject = self._subject(topic, schema)
-        registered = Registered(json.dumps(self.written_schema(schema)), self.form)
+        registered = Registered(self.written_schema(schema), self.form)
         normalize = self.config["normalize.schemas"]
 
         def ask() -> int:
@@ -154,7 +154,9 @@ class RegistryConverter(Converter):
         return int(self._asked(ask, f"the schema of {subject}"))
 
     def _fetch(self, topic: str, schema_id: int) -> tuple[Any, Schema]:
-        found = self._asked(lambda: self._client.get_schema(schema_id), f"the schema {schema_id}")
+        found = self._asked(
+            lambda: self._client.get_schema(schema_id, fmt=self.asked_form), f"the schema {schema_id}"
+        )
         if (found.schema_type or "AVRO") != self.form:
             raise DataError(f"a record of {topic} is written in {found.schema_type}, not in {self.form}")
         return self.read_schema(found.schema_str)
@@ -175,6 +177,13 @@ class RegistryConverter(Converter):
             if not type(error).__module__.startswith(("httpx", "httpcore")):
                 raise
             raise RetriableError(f"{url} cannot be asked for {what}: {error}") from None
+
+
+def _unframed(data: bytes) -> tuple[int, bytes]:
+    try:
+        return unframed(data)
+    except NotFramed as error:
+        raise DataError(str(error)) from None
 
 
 def _inferred(value: Any) -> Schema:
@@ -202,8 +211,8 @@ class AvroConverter(RegistryConverter):
 
         return fastavro.parse_schema(to_avro(schema))
 
-    def written_schema(self, schema: Schema) -> Any:
-        return to_avro(schema)
+    def written_schema(self, schema: Schema) -> str:
+        return json.dumps(to_avro(schema))
 
     def read_schema(self, text: str) -> tuple[Any, Schema]:
         import fastavro
@@ -246,8 +255,8 @@ class JsonSchemaConverter(RegistryConverter):
         plain = {"schemas.enable": "false", "decimal.format": self.config["decimal.format"]}
         self._json = JsonConverter({"converter.type": self._what, **plain})
 
-    def written_schema(self, schema: Schema) -> Any:
-        return to_json_schema(schema)
+    def written_schema(self, schema: Schema) -> str:
+        return json.dumps(to_json_schema(schema))
 
     def read_schema(self, text: str) -> tuple[Any, Schema]:
         return None, from_json_schema(json.loads(text))
@@ -257,3 +266,85 @@ class JsonSchemaConverter(RegistryConverter):
 
     def read(self, written: Any, schema: Schema, body: bytes) -> Any:
         return self._json.read_as(schema, body)
+
+
+class ProtobufConverter(RegistryConverter):
+    """Before the message stand numbers that say which message of its file it is."""
+
+    form = "PROTOBUF"
+    asked_form = "serialized"
+
+    def __init__(self, given: Config) -> None:
+        super().__init__(given)
+        self._made = lru_cache(maxsize=1000)(self._make)
+        self._found = lru_cache(maxsize=1000)(self._find)
+
+    def _make(self, schema: Schema) -> Any:
+        from ottla.connect.converters.proto_schemas import message_class, to_file
+
+        return message_class(to_file(schema), [0])
+
+    def _find(self, text: str, indexes: tuple[int, ...]) -> tuple[Any, Schema]:
+        from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+        from ottla.connect.converters.proto_schemas import message_class, to_schema
+
+        file = FileDescriptorProto.FromString(base64.b64decode(text))
+        file.name = file.name or "default.proto"
+        made = message_class(file, list(indexes))
+        return made, to_schema(made.DESCRIPTOR)
+
+    def written_schema(self, schema: Schema) -> str:
+        from ottla.connect.converters.proto_schemas import to_file
+
+        return base64.b64encode(to_file(schema).SerializeToString(deterministic=True)).decode()
+
+    def read_schema(self, text: str) -> tuple[Any, Schema]:
+        # Which message it is, and so the schema, stands before each value.
+        return text, Schema(Kind.STRUCT)
+
+    def write(self, schema: Schema, value: Any) -> bytes:
+        from ottla.connect.converters.proto_schemas import fill_message
+
+        message = self._made(schema)()
+        try:
+            fill_message(message, schema, value)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"the value is not what its schema says: {error}") from error
+        return b"\0" + bytes(message.SerializeToString())
+
+    def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
+        if data is None:
+            return NULL
+        schema_id, body = _unframed(data)
+        text, _ = self._read_schema(topic, schema_id)
+        indexes, start = _message_indexes(body)
+        made, schema = self._found(text, indexes)
+        return SchemaAndValue(schema, self.read(made, schema, body[start:]))
+
+    def read(self, written: Any, schema: Schema, body: bytes) -> Any:
+        from google.protobuf.message import DecodeError
+
+        from ottla.connect.converters.proto_schemas import from_message
+
+        try:
+            message = written.FromString(body)
+        except DecodeError as error:
+            raise DataError(f"the bytes are not what their schema says: {error}") from error
+        return from_message(message, schema)
+
+
+def _message_indexes(body: bytes) -> tuple[tuple[int, ...], int]:
+    """Numbers in zigzag, how many there are first; and where the message begins."""
+    numbers: list[int] = []
+    at, value, shift = 0, 0, 0
+    while not numbers or len(numbers) <= numbers[0]:
+        if at >= len(body):
+            raise DataError("the record ends before it says which message it is")
+        value |= (body[at] & 0x7F) << shift
+        shift += 7
+        if not body[at] & 0x80:
+            numbers.append((value >> 1) ^ -(value & 1))
+            value = shift = 0
+        at += 1
+    return tuple(numbers[1:]) or (0,), at

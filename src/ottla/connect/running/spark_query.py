@@ -53,6 +53,8 @@ class SparkHost:
                 self._session = None
             if self._session is None:
                 _log.info("starting Spark for the first connector that needs it")
+                # Tells of each of its connections.
+                logging.getLogger("py4j").setLevel(logging.WARNING)
                 try:
                     self._session = spark_session(
                         f"connect {self._settings['group.id']}", master=self._settings["ottla.spark.master"]
