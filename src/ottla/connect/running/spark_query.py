@@ -27,10 +27,13 @@ from ottla.connect.running.spark_letters import Letters, cause_of
 from ottla.connect.running.task_thread import Measured, Reports, TaskThread
 from ottla.connect.worker_settings import WorkerSettings
 from ottla.spark.checkpoint import Checkpoint
+from ottla.spark.engine import reports_since
 from ottla.spark.positions import Offsets, from_stored
 
 _LOOK_S: Final = 0.2
 _MEASURE_S: Final = 2.0
+_RESTARTS_MAX: Final = 3
+_PASSING: Final = "Python worker failed to connect back"
 _log = logging.getLogger(__name__)
 
 
@@ -82,7 +85,8 @@ class SparkRunner(TaskThread):
         self._letters: Letters | None = None
         self._records = 0
         self._lag: int | None = None
-        self._batch_seen = -1
+        self._reported = ""
+        self._restarts = 0
         self._looked_s = 0.0
 
     def measured(self) -> Measured:
@@ -99,21 +103,27 @@ class SparkRunner(TaskThread):
             self._query = self._start_query()
         if time.monotonic() - self._looked_s >= _MEASURE_S:
             self._look_at_progress()
-        if self._query.awaitTermination(_LOOK_S):
-            failure = self._query.exception()
-            raise (
-                failure
-                if failure is not None
-                else ConnectError(f"the query of {self.task} has ended by itself")
-            )
+        try:
+            has_ended = self._query.awaitTermination(_LOOK_S)
+        except Exception as error:
+            if _PASSING not in str(error) or self._restarts >= _RESTARTS_MAX:
+                raise
+            # Spark gives them ten seconds, whatever else the machine does.
+            _log.warning("%s: %s; the query is started again", self.task, _PASSING)
+            self._restarts += 1
+            self._query = None
+            return
+        if has_ended:
+            raise ConnectError(f"the query of {self.task} has ended by itself")
 
     def _look_at_progress(self) -> None:
         self._looked_s = time.monotonic()
-        for told in self._query.recentProgress:
-            if told["batchId"] > self._batch_seen:
-                self._batch_seen = told["batchId"]
-                self._records += told["numInputRows"]
-                self._lag = _lag_of(told["sources"]) if isinstance(self._connector, SparkSink) else None
+        for report in reports_since(self._query, self._reported):
+            told = json.loads(report)
+            self._reported = told["timestamp"]
+            self._restarts = 0
+            self._records += told["numInputRows"]
+            self._lag = _lag_of(told["sources"]) if isinstance(self._connector, SparkSink) else None
 
     def turn_paused(self) -> None:
         self._stop_query()
