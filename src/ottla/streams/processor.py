@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, ClassVar, Protocol
 
 from ottla.streams.records import Origin, Record
 from ottla.streams.serdes import Serde, Serdes
@@ -64,6 +65,8 @@ class ProcessorContext(Protocol):
 class Processor:
     """Subclass this. What must survive belongs into a store: instances live for a batch of records only."""
 
+    # Those it brings along: they need not be added to the builder, nor named where it is used.
+    stores: ClassVar[Sequence[StoreSpec]] = ()
     context: ProcessorContext
 
     def init(self, context: ProcessorContext) -> None:
@@ -81,6 +84,7 @@ class ValueTransformer:
     """Subclass this for ``KTable.transform_values``. As of a processor, what must survive belongs into a
     store."""
 
+    stores: ClassVar[Sequence[StoreSpec]] = ()
     context: ProcessorContext
 
     def init(self, context: ProcessorContext) -> None:
@@ -97,6 +101,12 @@ class ValueTransformer:
 
 ProcessorSupplier = Callable[[], Processor]
 TransformerSupplier = Callable[[], ValueTransformer]
+
+
+def brought_stores(supplier: ProcessorSupplier | TransformerSupplier) -> tuple[StoreSpec, ...]:
+    """Of a class, of ``functools.partial`` on one, or of any supplier that has ``stores``."""
+    made_by = supplier.func if isinstance(supplier, partial) else supplier
+    return tuple(getattr(made_by, "stores", ()))
 
 
 class Stores:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -16,6 +17,7 @@ from ottla.streams import (
     Stores,
     StreamsBuilder,
     StreamsError,
+    TopologyError,
     ValueTransformer,
     Window,
     Windowed,
@@ -314,3 +316,37 @@ def test_a_global_store_is_filled_by_its_processor_and_read_by_all() -> None:
         driver.create_input_topic("limits").pipe_input("a", "10")
         driver.create_input_topic("in").pipe_records([("a", "9"), ("a", "11"), ("b", "1")])
         assert driver.create_output_topic("out").read_values() == ["True", "False", "False"]
+
+
+class Seen(Processor):
+    """Forwards a value the first time only. Brings its store along."""
+
+    stores = (Stores.key_value_store("seen", str, str),)
+
+    def __init__(self, mark: str = "") -> None:
+        self.mark = mark
+
+    def process(self, record: Record) -> None:
+        store = self.context.get_state_store("seen")
+        if store.put_if_absent(record.value, record.value) is None:
+            self.context.forward(record.with_value(record.value + self.mark))
+
+
+def test_a_processor_brings_its_stores_along() -> None:
+    for supplier, mark in ((Seen, ""), (partial(Seen, "!"), "!")):
+        builder = StreamsBuilder()
+        builder.stream("in").process(supplier).to("out")
+        described = builder.build().describe()
+        assert "(stores: [seen])" in described
+        with TopologyTestDriver(builder.build()) as driver:
+            for value in ("a", "b", "a"):
+                driver.create_input_topic("in").pipe_input("k", value)
+            assert driver.create_output_topic("out").read_values() == [f"a{mark}", f"b{mark}"]
+
+
+def test_two_stores_of_one_name_are_told_apart() -> None:
+    builder = StreamsBuilder()
+    builder.add_state_store(Stores.key_value_store("seen", str, int))
+    builder.stream("in").process(Seen).to("out")
+    with pytest.raises(TopologyError, match="two stores are named seen: give each its own name"):
+        builder.build()

@@ -35,7 +35,7 @@ from ottla.streams.operators.stateless import (
 from ottla.streams.operators.table_join import LateTableJoin, StreamTableJoin
 from ottla.streams.operators.views import StoredView
 from ottla.streams.plan.plan import SinkNode
-from ottla.streams.processor import ProcessorSupplier
+from ottla.streams.processor import ProcessorSupplier, brought_stores
 from ottla.streams.serdes import Serde
 from ottla.streams.state.spec import StoreKind, StoreSpec
 from ottla.streams.windows import Duration, JoinWindows
@@ -293,9 +293,10 @@ class KStream:
         key: Serde | None,
         value: Serde | None,
         repartition_required: bool = False,
+        owned: Sequence[StoreSpec] = (),
     ) -> KStream:
         name = self.graph.name(named, prefix)
-        self.graph.add_processor(name, [self.name], operator)
+        self.graph.add_processor(name, [self.name], operator, owned=lambda: owned)
         moved = self.repartition_required or repartition_required
         return KStream(self.graph, name, key, value, self.sources, repartition_required=moved)
 
@@ -316,6 +317,7 @@ class KStream:
             key=self.key_serde if fixed_key else None,
             value=None,
             repartition_required=not fixed_key,
+            owned=brought_stores(supplier),
         )
         for store in stores:
             self.graph.connect_store(stream.name, store)

@@ -23,7 +23,7 @@ from ottla.streams.operators.table import KeepTable, TableFilter, TableMapValues
 from ottla.streams.operators.table_join import TableJoinSide
 from ottla.streams.operators.table_transform import TableTransformSupplier
 from ottla.streams.operators.views import FilteredView, MappedView
-from ottla.streams.processor import TransformerSupplier
+from ottla.streams.processor import TransformerSupplier, brought_stores
 from ottla.streams.serdes import Serde
 from ottla.streams.state.spec import StoreKind, StoreSpec
 
@@ -115,8 +115,13 @@ class KTable:
             transform = TableTransformSupplier(supplier, store if state.stored else None, state.send_old)
             return CustomProcessor(transform, fixed_key=True)
 
+        brought = brought_stores(supplier)
         graph.add_processor(
-            name, [self.name], operator, owned=lambda: (spec,) if state.stored else (), used=lambda: stores
+            name,
+            [self.name],
+            operator,
+            owned=lambda: (*state.owned(), *brought),
+            used=lambda: stores,
         )
         return KTable(graph, name, key, materialized.value, self.sources, state, grace_ms=self.grace_ms)
 

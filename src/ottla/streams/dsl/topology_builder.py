@@ -11,7 +11,7 @@ from ottla.streams.errors import TopologyError
 from ottla.streams.operators.custom import CustomProcessor
 from ottla.streams.plan.plan import Partitioner, SinkNode, SourceNode, TimestampExtractor
 from ottla.streams.plan.topology import Topology
-from ottla.streams.processor import ProcessorSupplier
+from ottla.streams.processor import ProcessorSupplier, brought_stores
 from ottla.streams.serdes import Serde, Serdes
 from ottla.streams.state.spec import StoreSpec
 
@@ -56,9 +56,13 @@ class TopologyBuilder:
         *,
         stores: Iterable[str] = (),
     ) -> TopologyBuilder:
-        """Run a processor on what its parents forward, with stores that were added before."""
+        """Run a processor on what its parents forward, with stores that were added before and those it brings
+        along."""
         require_callable(supplier, f"the supplier of {name}")
-        self._graph.add_processor(name, _names(name, parents), CustomProcessor(supplier, fixed_key=False))
+        brought = brought_stores(supplier)
+        self._graph.add_processor(
+            name, _names(name, parents), CustomProcessor(supplier, fixed_key=False), owned=lambda: brought
+        )
         return self.connect_processor_and_state_stores(name, *stores)
 
     def add_state_store(self, spec: StoreSpec, *processors: str) -> TopologyBuilder:
