@@ -594,8 +594,24 @@ class Node:
 
     async def _serve_metrics(self, endpoint: type[MetricsEndpoint] | None) -> None:
         address = self._config.metrics_listener
+        pushes = bool(self._config.string("ottla.otel.endpoint"))
+        if endpoint is None and not pushes:
+            return
+        # Late, because a node that is not to tell of itself need not load what does.
+        from ottla.server.metrics.gathering import Gathering
+
+        gathering = Gathering(self._broker, self._server.limits, self._other_brokers.ask)
+        told = TaskScope("metrics", lambda name, error: None)
+        gathering.begin(told)
+        self._stack.push_async_callback(told.close)
+        if pushes:
+            from ottla.server.metrics.otlp import OtlpPusher
+
+            pusher = OtlpPusher(gathering, self._config)
+            pusher.start()
+            self._stack.push_async_callback(pusher.stop)
         if endpoint is not None and address is not None:
-            metrics = endpoint(self._broker, self._server.limits, self._other_brokers.ask)
+            metrics = endpoint(gathering)
             await metrics.serve(address)
             self._stack.push_async_callback(metrics.stop)
 

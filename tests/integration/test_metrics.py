@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
 import re
 import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -20,6 +23,9 @@ from urllib.request import Request, urlopen
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from google.protobuf.json_format import Parse
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 import ottla.testing
@@ -400,3 +406,46 @@ def test_half_a_protection_is_refused(settings: dict[str, str], said: str, tmp_p
         pytest.raises(RuntimeError, match=re.escape(said)),
     ):
         broker.start()
+
+
+def test_a_collector_of_opentelemetry_gets_what_prometheus_would(tmp_path: Path) -> None:
+    pushed: queue.Queue[tuple[str, str | None, bytes]] = queue.Queue()
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            pushed.put((self.path, self.headers["X-Api-Key"], body))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        settings = {
+            "ottla.otel.endpoint": f"http://127.0.0.1:{server.server_port}/",
+            "ottla.otel.interval.ms": "100",
+            "ottla.otel.headers": "X-Api-Key=secret",
+        }
+        with BrokerProcess(settings, str(tmp_path)) as broker:
+            fill(broker, "sent", 1, 10)
+            deadline = time.monotonic() + 30
+            found: dict[str, Metric] = {}
+            counted = -1.0
+            while counted != 10:
+                assert time.monotonic() < deadline, broker.log
+                path, key, body = pushed.get(timeout=30)
+                assert (path, key) == ("/v1/metrics", "secret")
+                # As strictly as a collector reads it.
+                request = Parse(body, ExportMetricsServiceRequest())
+                (resource,) = request.resource_metrics
+                found = {metric.name: metric for metric in resource.scope_metrics[0].metrics}
+                records = found["kafka_server_brokertopicmetrics_messagesin_total"].sum
+                assert records.is_monotonic
+                for point in records.data_points:
+                    if [each.value.string_value for each in point.attributes] == ["sent"]:
+                        counted = point.as_double
+            named = {each.key: each.value.string_value for each in resource.resource.attributes}
+            assert named["service.name"] == "ottla"
+            assert named["service.instance.id"].endswith("/1")
+            assert found["kafka_brokers"].gauge.data_points[0].as_double == 1
+        server.shutdown()

@@ -23,6 +23,7 @@ Values = Mapping[str, Value]
 def check_broker(values: Values, topic_values: Values) -> None:
     _check_identity(values)
     _check_listeners(values)
+    _check_metrics(values)
     _check_limits(values)
     _check_replication(values)
     _check_log(values, topic_values)
@@ -62,6 +63,23 @@ def _check_identity(values: Values) -> None:
             f"process.roles={roles[0]}: say where the controllers are, in controller.quorum.voters or "
             "controller.quorum.bootstrap.servers; or be broker,controller"
         )
+
+
+def _check_metrics(values: Values) -> None:
+    parse_address("ottla.metrics.listener", cast(str, values["ottla.metrics.listener"]))
+    if bool(values["ottla.metrics.username"]) != bool(values["ottla.metrics.password"]):
+        raise ConfigError(
+            "ottla.metrics.username and ottla.metrics.password: give both, or neither; else metrics would be "
+            "open to everybody"
+        )
+    endpoint_url = cast(str, values["ottla.otel.endpoint"])
+    if endpoint_url and not endpoint_url.startswith(("http://", "https://")):
+        raise ConfigError(f"ottla.otel.endpoint={endpoint_url}: must begin with http:// or https://")
+    for header in cast("tuple[str, ...]", values["ottla.otel.headers"]):
+        if "=" not in header:
+            raise ConfigError("ottla.otel.headers: must be name=value pairs, separated by commas")
+    if values["ottla.metrics.tls.key.file"] and not values["ottla.metrics.tls.certificate.file"]:
+        raise ConfigError("ottla.metrics.tls.key.file: give ottla.metrics.tls.certificate.file, too")
 
 
 def _check_listeners(values: Values) -> None:
@@ -120,14 +138,6 @@ def _check_listeners(values: Values) -> None:
             f"early.start.listeners: {','.join(sorted(early - names - controllers))} must be one of "
             "listeners or of controller.listener.names"
         )
-    parse_address("ottla.metrics.listener", cast(str, values["ottla.metrics.listener"]))
-    if bool(values["ottla.metrics.username"]) != bool(values["ottla.metrics.password"]):
-        raise ConfigError(
-            "ottla.metrics.username and ottla.metrics.password: give both, or neither; else metrics would be "
-            "open to everybody"
-        )
-    if values["ottla.metrics.tls.key.file"] and not values["ottla.metrics.tls.certificate.file"]:
-        raise ConfigError("ottla.metrics.tls.key.file: give ottla.metrics.tls.certificate.file, too")
     parse_super_users(cast(str, values["super.users"]))
 
 

@@ -183,6 +183,29 @@ SERVER_KEYS = (
         importance="low",
     ),
     ConfigKey(
+        "ottla.otel.endpoint",
+        ConfigType.STRING,
+        "",
+        "A collector of OpenTelemetry to send metrics to, by OTLP over HTTP in JSON, such as "
+        "http://localhost:4318; `/v1/metrics` is added. Empty sends none.",
+        importance="low",
+    ),
+    ConfigKey(
+        "ottla.otel.interval.ms",
+        ConfigType.INT,
+        60_000,
+        "How often metrics are sent to ottla.otel.endpoint.",
+        minimum=100,
+        importance="low",
+    ),
+    ConfigKey(
+        "ottla.otel.headers",
+        ConfigType.LIST,
+        (),
+        "Headers that go with each push, as name=value separated by commas.",
+        importance="low",
+    ),
+    ConfigKey(
         "ottla.records.validate",
         ConfigType.STRING,
         "header",

@@ -10,6 +10,7 @@ import asyncio
 import ssl
 import threading
 import time
+from collections.abc import Callable, Mapping
 from http.client import HTTPResponse
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -20,6 +21,17 @@ _PART_BYTES = 64 * 1024
 
 async def fetch(url: str, tls: ssl.SSLContext | None, *, seconds_max: float, bytes_max: int) -> bytes:
     """`url` is https, http or file. OSError says why it cannot be had."""
+    return await _in_thread(
+        f"fetch {url}", lambda: _read(url, tls, time.monotonic() + seconds_max, bytes_max)
+    )
+
+
+async def post(url: str, body: bytes, headers: Mapping[str, str], *, seconds_max: float) -> None:
+    """`url` is https or http. OSError says why it was not taken."""
+    await _in_thread(f"post {url}", lambda: _send(url, body, headers, seconds_max))
+
+
+async def _in_thread(name: str, call: Callable[[], bytes]) -> bytes:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[bytes] = loop.create_future()
 
@@ -34,7 +46,7 @@ async def fetch(url: str, tls: ssl.SSLContext | None, *, seconds_max: float, byt
     def work() -> None:
         content, failure = b"", None
         try:
-            content = _read(url, tls, time.monotonic() + seconds_max, bytes_max)
+            content = call()
         except OSError as error:
             failure = error
         except Exception as error:
@@ -46,8 +58,19 @@ async def fetch(url: str, tls: ssl.SSLContext | None, *, seconds_max: float, byt
             # Nobody waits any more: the loop is closed.
             return
 
-    threading.Thread(target=work, name=f"fetch {url}", daemon=True).start()
+    threading.Thread(target=work, name=name, daemon=True).start()
     return await done
+
+
+def _send(url: str, body: bytes, headers: Mapping[str, str], seconds_max: float) -> bytes:
+    request = Request(url, data=body, headers=dict(headers), method="POST")  # noqa: S310 - as below
+    try:
+        with build_opener(_NeverLessSafe()).open(request, timeout=seconds_max):
+            return b""
+    except HTTPError as error:
+        raise OSError(f"it is answered with status {error.code}") from error
+    except URLError as error:
+        raise OSError(str(error.reason)) from error
 
 
 def _read(url: str, tls: ssl.SSLContext | None, deadline: float, bytes_max: int) -> bytes:

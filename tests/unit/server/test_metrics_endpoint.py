@@ -16,6 +16,7 @@ from ottla.config.listeners import Address
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.tasks import ThreadOffload
 from ottla.server.metrics.endpoint import MetricsEndpoint
+from ottla.server.metrics.gathering import Gathering
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import NetworkException
 
@@ -46,7 +47,7 @@ class Net:
 def endpoint(net: Net) -> MetricsEndpoint:
     world = World()
     world.broker.runtime = SimpleNamespace(net=net, offload=ThreadOffload(), clock=SystemClock())
-    return MetricsEndpoint(world.broker, world.limits, nobody)
+    return MetricsEndpoint(Gathering(world.broker, world.limits, nobody))
 
 
 async def nobody(broker_id: int, api_key: ApiKey, values: Mapping[str, Any]) -> Any:

@@ -8,34 +8,19 @@ import ssl
 
 from ottla.config import BrokerConfig, ConfigError
 from ottla.config.listeners import Address
-from ottla.coordinator.transactions.other_brokers import AskBroker
-from ottla.handlers.context import Broker
 from ottla.runtime.net import Listener
 from ottla.runtime.tasks import TaskScope
-from ottla.server.listener import ConnectionLimits
 from ottla.server.metrics.connection import PATH, MetricsConnection
-from ottla.server.metrics.declared import METRICS
-from ottla.server.metrics.elections import Elections
-from ottla.server.metrics.exporter_names import EXPORTER_METRICS
-from ottla.server.metrics.group_lag import read_group_lag
-from ottla.server.metrics.kafka_names import KAFKA_METRICS
-from ottla.server.metrics.numbers import read_numbers
-from ottla.server.metrics.page import Page, Source, render
-from ottla.server.metrics.sampling import Sampler
-from ottla.server.metrics.snapshot import read_snapshot
-from ottla.server.metrics.traffic import TrafficMeter
+from ottla.server.metrics.gathering import Gathering
+from ottla.server.metrics.page import Page, render
 
 log = logging.getLogger(__name__)
 
 
 class MetricsEndpoint:
-    def __init__(self, broker: Broker, limits: ConnectionLimits, ask_broker: AskBroker) -> None:
-        self._broker = broker
-        self._limits = limits
-        self._ask_broker = ask_broker
-        self._meter = TrafficMeter()
-        self._elections = Elections()
-        self._sampler = Sampler(broker.runtime.clock, broker.figures, broker.quorum, limits.connections)
+    def __init__(self, gathering: Gathering) -> None:
+        self._gathering = gathering
+        self._broker = gathering.broker
         # A scrape answers for its own failures.
         self._tasks = TaskScope("metrics", lambda name, error: None)
         self._connections: dict[MetricsConnection, None] = {}
@@ -57,11 +42,6 @@ class MetricsEndpoint:
                 f"ottla.metrics.listener={address}: cannot listen there ({error.strerror}); choose another "
                 "address or port"
             ) from error
-        self._meter.begin(
-            each for hosted in self._broker.replicas.by_name.values() for each in hosted.values()
-        )
-        self._broker.metadata.subscribe(self._elections.apply)
-        self._tasks.spawn(self._sampler.run(), "samples")
         scheme = "http" if tls is None else "https"
         log.info("metrics are at %s://%s%s", scheme, Address(*self._listener.address), PATH)
 
@@ -73,15 +53,9 @@ class MetricsEndpoint:
         await self._tasks.close()
 
     async def _scrape(self, accept: str) -> Page:
-        broker, limits = self._broker, self._limits
-        group_lag = await read_group_lag(broker, self._ask_broker)
-        snapshot = await read_snapshot(broker, limits, self._meter)
-        numbers = read_numbers(
-            broker, limits, snapshot, self._meter, self._sampler, self._elections, group_lag
-        )
-        sources: list[Source] = [(METRICS, snapshot), (KAFKA_METRICS, numbers), (EXPORTER_METRICS, numbers)]
+        sources = await self._gathering.sources()
         # With thousands of partitions, writing the text takes longer than requests should wait.
-        return await broker.runtime.offload.run(render, sources, accept)
+        return await self._broker.runtime.offload.run(render, sources, accept)
 
 
 def _context(config: BrokerConfig) -> ssl.SSLContext | None:

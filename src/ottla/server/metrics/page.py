@@ -16,9 +16,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from ottla.server.metrics.declared import PARTITION, Declared
-
-Source = tuple[Iterable[Declared[Any]], Any]
-"""Metrics, and what they are read from."""
+from ottla.server.metrics.gathering import Source
 
 
 class Page(NamedTuple):
