@@ -68,6 +68,7 @@ class Faults:
         self, seed: str, worker: WorkerProcess, broker: BrokerProcess, server: PostgresServer | None = None
     ) -> None:
         self._random = random.Random(seed)
+        self._done = 0
         self._worker, self._broker, self._server = worker, broker, server
         self.kinds: dict[str, Callable[[], None]] = {
             "worker": self._kill_worker,
@@ -81,7 +82,8 @@ class Faults:
         done = []
         for number in range(count):
             time.sleep(self._random.uniform(0.5, 3.0))
-            name = names[number % len(names)]
+            name = names[self._done % len(names)]
+            self._done += 1
             say(f"fault {number + 1} of {count}: {name}")
             self.kinds[name]()
             done.append(name)
