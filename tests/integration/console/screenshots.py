@@ -48,6 +48,8 @@ def main(directory: Path) -> None:
     with BrokerCluster() as cluster, tempfile.TemporaryDirectory() as files, ExitStack() as stack:
         bootstrap = cluster.bootstrap_servers
         admin = AdminClient({"bootstrap.servers": bootstrap})
+        # A client that is asked at once has been seen to wait in vain for who administers.
+        admin.list_topics(timeout=60)
         sizes = {"orders": (6, 3), "payments": (3, 3), "clicks": (12, 2), "customers": (3, 3)}
         topics = [NewTopic(name, count, factor) for name, (count, factor) in sizes.items()]
         for made in admin.create_topics(topics).values():

@@ -20,6 +20,8 @@ from ottla.testing import BrokerCluster
 def three() -> Iterator[Site]:
     with BrokerCluster() as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        # A client that is asked at once has been seen to wait in vain for who administers.
+        admin.list_topics(timeout=60)
         topics = [NewTopic("orders", 4, 2), NewTopic("clicks", 2, 2)]
         for made in admin.create_topics(topics).values():
             made.result(60)
