@@ -28,6 +28,19 @@ from ottla.testing import InProcessBroker
 
 pytestmark = [pytest.mark.soak, pytest.mark.maven]
 
+ON_ONE_BROKER = {
+    f"{name}replication.factor": "1"
+    for name in (
+        "",
+        "heartbeats.topic.",
+        "checkpoints.topic.",
+        "offset-syncs.topic.",
+        "offset.storage.",
+        "status.storage.",
+        "config.storage.",
+    )
+}
+
 
 @pytest.fixture(scope="module")
 def mirror_maker() -> KafkaDistribution:
@@ -65,10 +78,8 @@ def test_mirrormaker_goes_on_where_ours_was_and_back(
     settings = properties(here, kafka, topics="handed", groups="shift")
     for name in [name for name in settings if "interval" in name]:
         settings[name] = "1"
-    factors = ("heartbeats.topic", "checkpoints.topic", "offset-syncs.topic", "offset.storage",
-               "status.storage", "config.storage")  # fmt: skip
-    theirs = settings | {f"{name}.replication.factor": "1" for name in factors}
-    theirs |= {"replication.factor": "1", "a.consumer.isolation.level": "read_committed"}
+    theirs = settings | ON_ONE_BROKER
+    theirs |= {"a.consumer.isolation.level": "read_committed"}
     theirs |= {"exactly.once.source.support": "enabled"}
     sent: list[str] = []
 
@@ -112,7 +123,7 @@ def test_mirrormaker_mirrors_from_and_to_ottla(
     create(here, "theirs", 2)
     values = [f"{number}" for number in range(1000)]
     produce(here, "theirs", values)
-    settings = properties(here, there, topics="theirs", replication__factor=1)
+    settings = properties(here, there, topics="theirs") | ON_ONE_BROKER
     for name in [name for name in settings if "interval" in name]:
         settings[name] = "1"
     with mirror_maker_peer.running(mirror_maker, settings) as maker:

@@ -1,6 +1,5 @@
-"""The one door to what PySpark has but does not promise. A test of its own asks each of these of Spark, so
-that another version of it fails there first.
-"""
+"""What PySpark has but does not promise, of the progress of queries, in one place: another version of it is
+met here first."""
 
 from __future__ import annotations
 
