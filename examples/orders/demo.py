@@ -45,7 +45,7 @@ def main() -> int:
                         "--port", str(ports["console"]))  # fmt: skip
         stack.callback(stop, console)
         services = [part for url in shop.order_urls for part in ("--orders", url)]
-        customers = start("load.py", "--bootstrap-server", cluster.bootstrap_servers,
+        customers = start("customers.py", "--bootstrap-server", cluster.bootstrap_servers,
                           "--rate", str(given.rate), *services)  # fmt: skip
         stack.callback(stop, customers)
         say(f"orders:  {shop.order_urls[0]}/orders   search: http://localhost:{ports['search']}/search")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.integration.examples.orders_example import Customers, reckon, wait_settled
 
-import load  # isort: skip
+import customers as people  # isort: skip
 from shop.processes import Shop  # isort: skip
 from shop.topics import create_topics  # isort: skip
 
@@ -39,7 +39,7 @@ def test_nothing_is_lost_and_nobody_pays_twice(tmp_path: Path, capfd: pytest.Cap
     with BrokerCluster(relayed=False, log_level="warning") as cluster:
         servers = cluster.bootstrap_servers
         create_topics(servers)
-        load.fill(servers, 10 * ORDERS)
+        people.fill(servers, 10 * ORDERS)
         with Shop(servers, tmp_path, ports, separate=True) as shop:
             customers = Customers(shop.order_urls, ORDERS, PER_SECOND)
             customers.start()

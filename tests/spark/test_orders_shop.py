@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.integration.examples.orders_example import Customers, reckon, wait_settled
 
-import load  # isort: skip
+import customers as people  # isort: skip
 from shop.processes import Shop  # isort: skip
 from shop.topics import create_topics  # isort: skip
 
@@ -25,13 +25,13 @@ def test_orders_come_to_an_end(tmp_path: Path) -> None:
     with BrokerProcess(log_level="warning") as broker:
         servers = broker.bootstrap_servers
         create_topics(servers)
-        load.fill(servers)
+        people.fill(servers)
         with Shop(servers, tmp_path, ports) as shop:
             customers = Customers(shop.order_urls, ORDERS, 20)
             customers.run()
             assert customers.failure is None
             wait_settled(shop, servers, ORDERS, 200)
-            assert load.post(shop.order_urls, next(load.invented(1, 1))) == 200
+            assert people.post(shop.order_urls, next(people.invented(1, 1))) == 200
         states = reckon(servers, customers.posted, shop.mails)
     assert states["VALIDATED"] + states["FAILED"] == ORDERS
     assert states["mails sent again"] == 0

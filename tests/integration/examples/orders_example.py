@@ -72,12 +72,12 @@ class Customers(threading.Thread):
         self.failure: BaseException | None = None
 
     def run(self) -> None:
-        import load
+        import customers
 
         due = time.monotonic()
         try:
-            for number, order in enumerate(load.invented(1, self._count)):
-                load.post(self._services, order, number)
+            for number, order in enumerate(customers.invented(1, self._count)):
+                customers.post(self._services, order, number)
                 self.posted.append(order["id"])
                 due += 1 / self._per_second
                 time.sleep(max(0.0, due - time.monotonic()))

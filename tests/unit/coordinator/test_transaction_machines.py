@@ -224,7 +224,8 @@ def test_a_planted_bug_is_caught(
         run_state_machine_as_test(
             machine(shard_type=shard_type, versions=(2,) * clients),
             settings=settings(
-                max_examples=300,
+                # What is tried also depends on the modules that are loaded: rarely more than a few hundred.
+                max_examples=3000,
                 stateful_step_count=40,
                 deadline=None,
                 derandomize=True,

@@ -172,7 +172,8 @@ def test_nothing_of_a_fetch_waits_for_the_collector_of_cycles(in_session: bool, 
                 reply.cancel()
             del reply
         await asyncio.sleep(0)
-        assert count() == before
+        # What earlier tests left behind may go meanwhile.
+        assert count() <= before
 
     gc.disable()
     try:

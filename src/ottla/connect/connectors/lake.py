@@ -51,7 +51,8 @@ class LakeSink(SparkSink):
             Type.STRING,
             "parquet",
             Importance.HIGH,
-            f"What files are: {', '.join(_FORMATS)}. Delta needs its package in Spark, and has not been tested yet.",
+            f"What files are: {', '.join(_FORMATS)}. Delta needs its package in Spark, and has not been "
+            "tested yet.",
             one_of(*_FORMATS),
         ),
         Setting(

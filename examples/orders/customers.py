@@ -1,6 +1,6 @@
 """Customers who order: fills the warehouse once, then posts orders to the orders service.
 
-python load.py --bootstrap-server localhost:9092 --orders http://localhost:8090 --rate 10 --count 500
+python customers.py --bootstrap-server localhost:9092 --orders http://localhost:8090 --rate 10 --count 500
 """
 
 from __future__ import annotations
