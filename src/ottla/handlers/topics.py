@@ -77,7 +77,7 @@ async def create_topics(
     charge = Charge(context, FIRST_CREATION_WITH_QUOTA)
     if not request.validate_only:
         default = broker.config.integer("num.partitions")
-        wanted, unpaid = _affordable(
+        wanted, unpaid = await _affordable(
             charge, wanted, lambda topic: len(topic.assignments) or max(topic.num_partitions, 0) or default
         )
         refused += unpaid
@@ -124,12 +124,12 @@ async def _permitted(
     return permitted, list(refused.values())
 
 
-def _affordable(
+async def _affordable(
     charge: Charge, topics: Sequence[T], partitions: Callable[[T], int]
 ) -> tuple[list[T], list[TopicOutcome]]:
     """Those that the client's quota allows now, and refusals of the others."""
     affordable, refused = [], []
-    for topic in topics:
+    async for topic in in_turns(topics):
         error = charge.take(partitions(topic))
         if error is None:
             affordable.append(topic)
@@ -189,12 +189,11 @@ def _created(broker: Broker, context: RequestContext, outcome: TopicOutcome) -> 
 async def delete_topics(
     broker: Broker, context: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
-    topics, refused = await _deletable(
-        broker, context, [TopicRef(topic.name, topic.topic_id) for topic in request.topics]
-    )
+    asked = [TopicRef(topic.name, topic.topic_id) async for topic in in_turns(request.topics)]
+    topics, refused = await _deletable(broker, context, asked)
     charge = Charge(context, FIRST_DELETION_WITH_QUOTA)
     affordable = []
-    for topic in topics:
+    async for topic in in_turns(topics):
         error = charge.take(_partition_count(broker, topic))
         if error is None:
             affordable.append(topic)
@@ -287,7 +286,7 @@ async def create_partitions(
     wanted, refused = await _permitted(context, Operation.ALTER, request.topics)
     charge = Charge(context, FIRST_GROWTH_WITH_QUOTA)
     if not request.validate_only:
-        wanted, unpaid = _affordable(
+        wanted, unpaid = await _affordable(
             charge,
             wanted,
             lambda topic: max(topic.count - _partition_count(broker, TopicRef(topic.name, None)), 0),
