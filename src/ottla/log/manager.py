@@ -50,8 +50,6 @@ from ottla.wire.errors import LogDirNotFound, ReplicaNotAvailable, StorageError
 
 log = logging.getLogger(__name__)
 
-# Raft opens this one itself; it may share the directory with ordinary logs.
-
 HOUSEKEEPING_INTERVAL_MS = 1000
 # For so long, at most, records go into files that somebody removed. It is a call or two of the system.
 PRESENCE_INTERVAL_MS = 250
@@ -626,6 +624,7 @@ class LogManager:
                 self._removal.add_dir(0, f"{path}/{name}")
                 continue
             partition = partition_in_name(name)
+            # Raft opens the metadata's log itself.
             if partition is None or partition.topic == METADATA_PARTITION.topic:
                 continue
             other = next((each for each in self._dirs if each.holds(partition)), None)

@@ -1,4 +1,4 @@
-"""a broker that is started, stopped, killed and unplugged, and never ends by itself."""
+"""A broker that is started, stopped, killed and unplugged, and never ends by itself."""
 
 from __future__ import annotations
 

@@ -1,5 +1,2 @@
 """Whole clusters with clients under seeded faults: `workload.py` runs one, `mixes.py` says what it is made
-of, `forbidden.py` what must never be seen of it.
-
-Changes of the quorum's voters would be a workload of their own beside `moving.py`.
-"""
+of, `forbidden.py` what must never be seen of it."""
