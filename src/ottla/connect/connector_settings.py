@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from ottla.connect.plugins import Kind, Listed, Plugins
 from ottla.connect.settings.definition import (
@@ -491,7 +491,3 @@ def check_sink(given: Mapping[str, str], checked: Mapping[str, Checked]) -> None
             f"('{TOPICS_REGEX}={pattern}') consumed by the connector"
         )
         complain(text, TOPICS_REGEX)
-
-
-def checked_values(checked: Mapping[str, Checked]) -> dict[str, Any]:
-    return {name: each.value for name, each in checked.items()}

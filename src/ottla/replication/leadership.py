@@ -123,10 +123,6 @@ class Leadership:
         self.isr = isr
 
     @property
-    def is_pending(self) -> bool:
-        return self._proposed is not None
-
-    @property
     def widest_isr(self) -> set[int]:
         """With those that the controller was asked to add."""
         proposed = self._proposed

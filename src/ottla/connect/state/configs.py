@@ -22,6 +22,7 @@ _CONNECTOR: Final = "connector-"
 _TASK: Final = "task-"
 _COMMIT: Final = "commit-"
 _RESTART: Final = "restart-connector-"
+# Of Kafka's workers, for sources that are exactly once; here nothing goes by it.
 _TASK_COUNT: Final = "tasks-fencing-"
 _LOGGER: Final = "logger-cluster-"
 _SESSION_KEY: Final = "session-key"
@@ -79,8 +80,6 @@ class Configs:
     """`apply` each record in order."""
 
     connectors: dict[str, ConnectorEntry] = field(default_factory=dict)
-    task_counts: dict[str, int] = field(default_factory=dict)
-    """Of sources that write exactly once: how many tasks may have had transactions."""
     _targets: dict[str, TargetState] = field(default_factory=dict)
     _deferred: dict[str, dict[int, Config]] = field(default_factory=dict)
 
@@ -101,12 +100,9 @@ class Configs:
             return RestartAsked(name, value.get("include-tasks") is True, value.get("only-failed") is True)
         if key.startswith(_LOGGER) and value is not None:
             return LoggerSet(key.removeprefix(_LOGGER), str(value.get("level")))
-        if key.startswith(_TASK_COUNT):
-            if value is not None:
-                self.task_counts[key.removeprefix(_TASK_COUNT)] = int(value.get("task-count", 0))
-        elif key.startswith(_TASK):
+        if key.startswith(_TASK):
             self._apply_task(key, value)
-        elif key != _SESSION_KEY:
+        elif key != _SESSION_KEY and not key.startswith(_TASK_COUNT):
             _log.warning("a record of the config topic is ignored: its key %s is unknown", key)
         return None
 
@@ -183,10 +179,6 @@ def target_entry(name: str, target: TargetState) -> Entry:
 def task_entries(name: str, tasks: Sequence[Config]) -> list[Entry]:
     rows = [entry(f"{_TASK}{name}-{number}", {"properties": dict(task)}) for number, task in enumerate(tasks)]
     return [*rows, entry(_COMMIT + name, {"tasks": len(tasks)})]
-
-
-def task_count_entry(name: str, count: int) -> Entry:
-    return entry(_TASK_COUNT + name, {"task-count": count})
 
 
 def restart_entry(asked: RestartAsked) -> Entry:
