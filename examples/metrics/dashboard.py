@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
 
-from ottla.streams.queries.view import TableView
+from ottla.streams import TableView
 
 MINUTES, ALERTS = "host-minutes", "host-alerts"
 PAGE = """<!doctype html><meta charset="utf-8"><title>Hosts</title>

@@ -20,7 +20,7 @@ from shop.model import MAILS, ORDERS, PAYMENTS, Mail, Order, Payment
 from shop.processes import HERE, Shop
 from shop.topics import create_topics
 
-from ottla.streams.queries.view import TableView
+from ottla.streams import TableView
 from ottla.testing import BrokerCluster, free_ports
 
 LOOK_S = 2.0

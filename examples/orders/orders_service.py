@@ -31,8 +31,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from ottla.streams import Serdes
-from ottla.streams.queries.view import TableView
+from ottla.streams import Serdes, TableView
 
 LOOK_S = 0.02
 WAIT_S_MAX = 60.0

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.streams.queries.view import TableView
+from ottla.streams import TableView
 from ottla.testing import BrokerProcess
 
 EXAMPLES = Path(__file__).parents[2] / "examples/streams"

@@ -39,6 +39,7 @@ from ottla.streams.processor import (
     Stores,
     ValueTransformer,
 )
+from ottla.streams.queries.view import TableView
 from ottla.streams.records import Record, Window, Windowed
 from ottla.streams.registry_serdes import SchemaRegistry
 from ottla.streams.serdes import Serde, Serdes
@@ -87,6 +88,7 @@ __all__ = [
     "StreamsError",
     "Suppressed",
     "TableJoined",
+    "TableView",
     "TimeWindows",
     "Topology",
     "TopologyBuilder",
