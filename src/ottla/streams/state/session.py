@@ -13,13 +13,12 @@ from ottla.streams.records import Window, Windowed
 from ottla.streams.serdes import Serde
 from ottla.streams.state.backend import Backend, Log, log_nothing
 from ottla.streams.state.entry_lists import EntryLists, Tally
+from ottla.streams.state.latest_time import LatestTime
 from ottla.streams.state.time_index import TimeIndex
-
-_CLOCK = b""
 
 
 class SessionStore:
-    __slots__ = ("_clock", "_index", "_key", "_lists", "_log", "_retention_ms", "_tally", "_value", "name")
+    __slots__ = ("_index", "_key", "_latest", "_lists", "_log", "_retention_ms", "_tally", "_value", "name")
 
     def __init__(
         self,
@@ -38,7 +37,7 @@ class SessionStore:
         self._retention_ms = retention_ms
         self._lists = EntryLists(backend, b"s")
         self._index = TimeIndex(backend)
-        self._clock = EntryLists(backend, b"c")
+        self._latest = LatestTime(backend)
         self._tally = Tally(backend)
 
     def find_sessions(
@@ -75,7 +74,7 @@ class SessionStore:
         self._set(key[:-16], start, end, value)
 
     def _set(self, key_bytes: bytes, start: int, end: int, data: bytes | None) -> None:
-        self._observe(end)
+        self._latest.observe(end)
         listed = self._lists.get(key_bytes)
         before = len(listed)
         listed[:] = [entry for entry in listed if entry[:2] != (start, end)]
@@ -118,18 +117,11 @@ class SessionStore:
             self._tally.add(len(listed) - before)
             self._lists.changed(key_bytes)
         self._lists.flush()
-        self._clock.flush()
+        self._latest.flush()
         self._tally.flush()
 
     def entry_count(self) -> int:
         return self._tally.entries
 
-    def _observe(self, end_ms: int) -> None:
-        clock = self._clock.get(_CLOCK)
-        if not clock or end_ms > clock[0][0]:
-            clock[:] = [(end_ms, 0, None)]
-            self._clock.changed(_CLOCK)
-
     def _oldest_live_ms(self) -> int:
-        clock = self._clock.get(_CLOCK)
-        return max(0, clock[0][0] - self._retention_ms + 1) if clock else 0
+        return self._latest.minus(self._retention_ms - 1)

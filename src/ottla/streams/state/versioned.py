@@ -14,6 +14,7 @@ from ottla.streams.serdes import Serde
 from ottla.streams.state.backend import Backend, Log, end_of_prefix, log_nothing
 from ottla.streams.state.entry_lists import Entry, EntryLists, Tally, decode_entries
 from ottla.streams.state.keys import key_writer
+from ottla.streams.state.latest_time import LatestTime
 from ottla.streams.state.time_index import TimeIndex
 
 NOT_PUT: Final = -(1 << 63)
@@ -21,18 +22,17 @@ NOT_PUT: Final = -(1 << 63)
 UNDEFINED: Final = -1
 """What ``put`` returns for a version that none follows."""
 
-_CLOCK = b""
 _VERSIONS = b"v"
 
 
 class VersionedStore:
     __slots__ = (
         "_backend",
-        "_clock",
         "_history_ms",
         "_index",
         "_key",
         "_key_bytes",
+        "_latest",
         "_lists",
         "_log",
         "_tally",
@@ -61,7 +61,7 @@ class VersionedStore:
         self._lists = EntryLists(backend, _VERSIONS)
         # By when a version was followed by the next.
         self._index = TimeIndex(backend)
-        self._clock = EntryLists(backend, b"c")
+        self._latest = LatestTime(backend)
         self._tally = Tally(backend)
 
     def put(self, key: Any, value: Any, timestamp_ms: int) -> int:
@@ -118,16 +118,13 @@ class VersionedStore:
         for _, key_bytes in self._index.pop_before(self._oldest_ms() + 1):
             self._trim(key_bytes)
         self._lists.flush()
-        self._clock.flush()
+        self._latest.flush()
         self._tally.flush()
 
     def _set(self, key_bytes: bytes, data: bytes | None, timestamp_ms: int) -> int:
         if timestamp_ms < self._oldest_ms():
             return NOT_PUT
-        clock = self._clock.get(_CLOCK)
-        if not clock or timestamp_ms > clock[0][0]:
-            clock[:] = [(timestamp_ms, 0, None)]
-            self._clock.changed(_CLOCK)
+        self._latest.observe(timestamp_ms)
         versions = self._lists.get(key_bytes)
         before = len(versions)
         versions[:] = sorted(
@@ -162,8 +159,7 @@ class VersionedStore:
         self._lists.changed(key_bytes)
 
     def _oldest_ms(self) -> int:
-        clock = self._clock.get(_CLOCK)
-        return max(0, clock[0][0] - self._history_ms) if clock else 0
+        return self._latest.minus(self._history_ms)
 
     def _shown(self, version: Entry) -> ValueAndTimestamp | None:
         time_ms, _, data = version

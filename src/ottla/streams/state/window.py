@@ -16,21 +16,21 @@ from ottla.streams.serdes import Serde
 from ottla.streams.state.backend import Backend, Log, log_nothing
 from ottla.streams.state.entry_lists import Entry, EntryLists, Tally
 from ottla.streams.state.keys import key_writer
+from ottla.streams.state.latest_time import LatestTime
 from ottla.streams.state.time_index import TimeIndex
 from ottla.streams.windows import UNLIMITED_MS
 
-_CLOCK = b""
 # Of a longer range, lists are looked for instead of asked for one by one.
 _SEGMENTS_MAX = 16
 
 
 class WindowStore:
     __slots__ = (
-        "_clock",
         "_duplicates",
         "_index",
         "_key",
         "_key_bytes",
+        "_latest",
         "_lists",
         "_log",
         "_retention_ms",
@@ -64,14 +64,14 @@ class WindowStore:
         self._duplicates = retain_duplicates
         self._lists = EntryLists(backend, b"w")
         self._index = TimeIndex(backend)
-        self._clock = EntryLists(backend, b"c")
+        self._latest = LatestTime(backend)
         self._tally = Tally(backend)
 
     def put(self, key: Any, value: Any, start_ms: int, timestamp_ms: int = -1) -> None:
         """Set the value of a window; ``None`` deletes it. Of a store with duplicates, it only adds."""
         if value is None and self._duplicates:
             return
-        self._observe(start_ms)
+        self._latest.observe(start_ms)
         if start_ms < self._oldest_live_ms():
             return
         key_bytes, data = self._key_bytes(key), self._value.serialize(value)
@@ -81,7 +81,7 @@ class WindowStore:
     def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
         """Take an entry of the changelog."""
         key_bytes, (start_ms,) = key[:-8], struct.unpack(">q", key[-8:])
-        self._observe(start_ms)
+        self._latest.observe(start_ms)
         if start_ms >= self._oldest_live_ms():
             self._set(key_bytes, start_ms, timestamp_ms, value)
 
@@ -144,7 +144,7 @@ class WindowStore:
             listed.clear()
             self._lists.changed(list_key)
         self._lists.flush()
-        self._clock.flush()
+        self._latest.flush()
         self._tally.flush()
 
     def entry_count(self) -> int:
@@ -166,15 +166,8 @@ class WindowStore:
             found.extend(entry for entry in listed if from_ms <= entry[0] <= to_ms)
         return found
 
-    def _observe(self, start_ms: int) -> None:
-        clock = self._clock.get(_CLOCK)
-        if not clock or start_ms > clock[0][0]:
-            clock[:] = [(start_ms, 0, None)]
-            self._clock.changed(_CLOCK)
-
     def _oldest_live_ms(self) -> int:
-        clock = self._clock.get(_CLOCK)
-        return max(0, clock[0][0] - self._retention_ms + 1) if clock else 0
+        return self._latest.minus(self._retention_ms - 1)
 
     @staticmethod
     def _list_key(key_bytes: bytes, segment: int) -> bytes:
