@@ -39,6 +39,7 @@ from ottla.log.names import (
     partition_of_future,
     stray_dir_name,
 )
+from ottla.log.presence import PRESENCE_INTERVAL_MS, Presence
 from ottla.log.recovery import open_log
 from ottla.log.removal import DelayedRemoval
 from ottla.log.scrubber import Scrubber
@@ -51,11 +52,6 @@ from ottla.wire.errors import LogDirNotFound, ReplicaNotAvailable, StorageError
 log = logging.getLogger(__name__)
 
 HOUSEKEEPING_INTERVAL_MS = 1000
-# For so long, at most, records go into files that somebody removed. It is a call or two of the system.
-PRESENCE_INTERVAL_MS = 250
-
-# Logs that are looked for in one round, one after the other.
-_PRESENCE_CHECKS_MAX = 64
 
 OPENING_SLICE_SECONDS = 0.25
 OPENING_SAID_SECONDS = 10.0
@@ -64,10 +60,6 @@ ConfigOf: TypeAlias = Callable[[str], LogConfig]
 TopicIdOf: TypeAlias = Callable[[TopicPartition], UUID | None]
 IsElsewhere: TypeAlias = Callable[[TopicPartition], bool]
 """Whether what a log has can be had from another broker, too, so that none of it is kept that is damaged."""
-
-
-class MetadataDirLost(RuntimeError):
-    """The node must stop."""
 
 
 class LogInTwoDirs(Exception):
@@ -93,7 +85,7 @@ class LogManager:
             runtime, lambda: self.config, self.logs_by_dir, self.write_checkpoints, self.refused, self.fail
         )
         self.scrubber = Scrubber(runtime, lambda: self.config, self.logs_by_dir, self.refused)
-        self._next_presence_check = 0
+        self.presence = Presence(runtime, lambda: self.config, self._dirs, self._logs, self._take_offline)
         self.moves = Moves(runtime, lambda: self.config, self._put_in_place, self.write_checkpoints)
         self._preferred: dict[TopicPartition, str] = {}
         """Where logs are to be made that somebody wanted elsewhere before they were there."""
@@ -751,7 +743,7 @@ class LogManager:
         """Begin the periodic work. It sets aside what fails: a log, or a directory."""
         self._high_watermark = high_watermark
         # By itself, since housekeeping may wait for the disk.
-        scope.spawn(self._repeat(self._check_presence, PRESENCE_INTERVAL_MS), "log-presence")
+        scope.spawn(self._repeat(self.presence.check, PRESENCE_INTERVAL_MS), "log-presence")
         scope.spawn(self._repeat(self._keep_house, HOUSEKEEPING_INTERVAL_MS), "log-housekeeping")
         scope.spawn(
             self._repeat(lambda: self._enforce_retention(high_watermark), "log.retention.check.interval.ms"),
@@ -796,46 +788,6 @@ class LogManager:
         for directory in self._dirs:
             if directory.is_full:
                 await self._runtime.offload.run(directory.notice_room)
-
-    async def _check_presence(self) -> None:
-        """Files that are removed while they are open take records as if nothing had happened."""
-        run = self._runtime.offload.run
-        for directory in self._dirs:
-            if directory.failure is None and not await run(directory.is_there):
-                directory.fail("it was removed, or unmounted, while the broker used it")
-                if directory.path == self.config.metadata_log_dir:
-                    raise MetadataDirLost(
-                        f"{directory.path} is gone, and the cluster's metadata with it; mount or restore it"
-                    )
-        logs = list(self._logs.values())
-        first = self._next_presence_check if self._next_presence_check < len(logs) else 0
-        looked_at = logs[first : first + _PRESENCE_CHECKS_MAX]
-        self._next_presence_check = first + _PRESENCE_CHECKS_MAX
-        paths = [found.segments.active.path for found in looked_at]
-        missing = await run(lambda: [self._is_missing(path) for path in paths])
-        for found, path, is_missing in zip(looked_at, paths, missing, strict=True):
-            if isinstance(is_missing, OSError):
-                if not found.is_closed:
-                    found.files.refused(is_missing, "looking for the files of")
-                continue
-            # A roll or a deletion meanwhile is no loss.
-            if is_missing and not found.is_closed and found.segments.active.path == path:
-                reason = f"{path} was removed while the broker used it"
-                log.critical(
-                    "%s is out of use: %s. Restore %s from a backup, or remove it wholly for an empty log, "
-                    "and restart the broker",
-                    found.topic_partition,
-                    reason,
-                    found.dir,
-                )
-                self._take_offline(found.topic_partition, reason)
-
-    def _is_missing(self, path: str) -> bool | OSError:
-        """Blocks. An error says that the disk fails, and not what is on it."""
-        try:
-            return not self._disk.exists(path)
-        except OSError as error:
-            return error
 
     async def _enforce_retention(self, high_watermark: HighWatermark) -> None:
         for partition, partition_log in list(self._logs.items()):

@@ -237,13 +237,13 @@ def test_a_directory_removed_under_the_broker_is_noticed() -> None:
         broker.commit(topic("a", 1, partitions=2))
         await broker.replicas.catch_up()
         broker.disk.remove_tree("/disk1")
-        await broker.logs._check_presence()
+        await broker.logs.presence.check()
         with pytest.raises(StorageError, match="removed, or unmounted"):
             broker.replicas.partition("a", 0)
         broker.replicas.partition("a", 1).append(records(), -1)
         # One log alone, its directory being there.
         broker.disk.remove_tree("/disk2/a-1")
-        await broker.logs._check_presence()
+        await broker.logs.presence.check()
         with pytest.raises(StorageError, match="was removed while"):
             broker.replicas.partition("a", 1)
         assert broker.logs.get(TopicPartition("a", 1)) is None
@@ -257,7 +257,7 @@ def test_a_disk_that_fails_when_a_file_is_looked_for_takes_its_directory_alone()
         broker.commit(topic("a", 1, partitions=2))
         await broker.replicas.catch_up()
         broker.disk.fail("read", errno.EIO, path="/disk1/a-0/00000000000000000000.log")
-        await broker.logs._check_presence()
+        await broker.logs.presence.check()
         with pytest.raises(StorageError, match="Input/output error while looking for the files of a-0"):
             broker.replicas.partition("a", 0)
         broker.replicas.partition("a", 1).append(records(), -1)
