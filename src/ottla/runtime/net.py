@@ -15,6 +15,10 @@ from typing import Any, Protocol
 from ottla.runtime.tls import TlsDoor, TlsListener
 
 BACKLOG = 1024
+WAITING_IN_KERNEL_BYTES_MAX = 128 * 1024
+"""Of what is written to a client and not sent, as the client has no room for it. The kernel would take four
+megabytes, for which everybody waits up to ten milliseconds, and keep them for each client that does not read.
+What is under way to a client is not counted, so that one far away gets as much as its line carries."""
 _PORTS_TO_CHOOSE_FROM = range(15_000, 32_000)
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
@@ -98,6 +102,8 @@ class AsyncioNetwork:
         family = _family_of_literal(host)
         if family is None:
             server = await loop.create_server(factory, host or None, port, backlog=BACKLOG, ssl=tls)
+            for each in server.sockets:
+                _let_little_wait_in_kernel(each)
         else:
             listening = _listening(family, (host, port))
             server = await loop.create_server(factory, sock=listening, backlog=BACKLOG, ssl=tls)
@@ -135,6 +141,7 @@ def _listening(family: int, address: tuple[Any, ...]) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        _let_little_wait_in_kernel(listening)
         listening.setblocking(False)
         listening.bind(address)
         listening.listen(BACKLOG)
@@ -142,3 +149,8 @@ def _listening(family: int, address: tuple[Any, ...]) -> socket.socket:
         listening.close()
         raise OSError(error.errno, f"cannot listen on {address[0]}:{address[1]}: {error.strerror}") from None
     return listening
+
+
+def _let_little_wait_in_kernel(listening: socket.socket) -> None:
+    """Whoever is accepted inherits it."""
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, WAITING_IN_KERNEL_BYTES_MAX)

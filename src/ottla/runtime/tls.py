@@ -27,7 +27,7 @@ SLICE_BYTES = 128 * 1024
 """Of an answer that is encrypted at once. Much larger ones no longer fit the processor's caches."""
 UNSENT_BYTES_MAX = 256 * 1024
 """Encrypted, and not taken by the client."""
-TURN_BYTES_MAX = 1024 * 1024
+TURN_BYTES_MAX = 256 * 1024
 """Of one client's answers that are encrypted before it is the turn of others."""
 DEFAULT_HIGH_WATER = 64 * 1024
 

@@ -133,7 +133,7 @@ def test_a_client_that_does_not_read_holds_next_to_nothing(files: Files) -> None
             before = -1
             while before != (before := transport.get_write_buffer_size()):
                 await asyncio.sleep(0.05)
-            # The kernel has taken some megabytes. Of the rest hardly anything is encrypted.
+            # The kernel has taken some. Of the rest hardly anything is encrypted.
             assert before > LONG // 2
             raw = transport._raw
             assert raw is not None
@@ -144,6 +144,33 @@ def test_a_client_that_does_not_read_holds_next_to_nothing(files: Files) -> None
             await asyncio.wait_for(door.app.lost.wait(), WAIT_S)
 
     serve(files, act)
+
+
+def test_little_is_encrypted_before_it_is_the_turn_of_others(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However fast the client reads. In bytes, since the time that they take depends on the machine."""
+    in_one_turn: list[int] = []
+    send = tls.TlsTransport._send
+
+    def counted(transport: tls.TlsTransport) -> None:
+        before = transport._backlog_bytes
+        send(transport)
+        in_one_turn.append(before - transport._backlog_bytes)
+
+    monkeypatch.setattr(tls.TlsTransport, "_send", counted)
+
+    async def act(door: Door, port: int) -> None:
+        with await asyncio.to_thread(client, files, port) as reader:
+            await asyncio.wait_for(door.app.entered.wait(), WAIT_S)
+            received = asyncio.ensure_future(asyncio.to_thread(read_all, reader))
+            door.app.transport.write(bytes(LONG))
+            door.app.transport.close()
+            assert len(await asyncio.wait_for(received, WAIT_S)) == LONG
+
+    serve(files, act)
+    assert sum(in_one_turn) == LONG
+    assert max(in_one_turn) <= MIB // 2
 
 
 def test_who_reads_on_is_written_to_again(files: Files) -> None:
