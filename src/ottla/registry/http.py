@@ -372,7 +372,7 @@ def _shown_registered(version: Version) -> dict[str, Any]:
 async def _body(request: Request) -> dict[str, Any]:
     try:
         body = json.loads(await _bounded_body(request))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RegistryError(400, f"The request is not JSON: {error}") from None
     if not isinstance(body, dict):
         raise RegistryError(400, "The request is not a JSON object")

@@ -9,18 +9,29 @@ import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
+from urllib.parse import quote, unquote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ottla import __version__
 from ottla.connect.connector_settings import CONNECTOR_CLASS, NAME
-from ottla.connect.errors import CONFLICT, SERVER_ERROR, ConnectError, RestError, bad_request, not_found
+from ottla.connect.errors import (
+    BAD_REQUEST,
+    CONFLICT,
+    NOT_FOUND,
+    SERVER_ERROR,
+    ConnectError,
+    RestError,
+    bad_request,
+    not_found,
+)
 from ottla.connect.herder import Herder, RequestElsewhere
 from ottla.connect.metrics import page
 from ottla.connect.offset_requests import read_wanted
@@ -33,15 +44,17 @@ from ottla.connect.state.entries import TaskId
 _HEALTH_S: Final = 10.0
 _FORWARD_S: Final = 60.0
 _FORBIDDEN: Final = 403
+_TOO_LARGE: Final = 413
+_BODY_BYTES_MAX: Final = 16 << 20
+_TASK_DIGITS_MAX: Final = 9
+_BAD_REQUEST_CLASS: Final = "org.apache.kafka.connect.runtime.rest.errors.BadRequestException"
+"""Kafka validates in a task, whose error has the name of what it was in its text."""
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def connect_app(
-    herder: Herder, cluster_id: Callable[[], str | None], address: Callable[[], str]
-) -> Starlette:
-    """An ASGI application."""
+def connect_app(herder: Herder, cluster_id: Callable[[], str | None], address: Callable[[], str]) -> ASGIApp:
     routes = _Routes(herder, cluster_id, address, Loggers())
     herder.foreman.on_logger = routes.loggers.set
     paths: list[tuple[str, dict[str, Handler]]] = [
@@ -59,8 +72,8 @@ def connect_app(
         ("/connectors/{name}/stop", {"PUT": routes.stop}),
         ("/connectors/{name}/restart", {"POST": routes.restart}),
         ("/connectors/{name}/tasks", {"GET": routes.tasks}),
-        ("/connectors/{name}/tasks/{task:int}/status", {"GET": routes.task_status}),
-        ("/connectors/{name}/tasks/{task:int}/restart", {"POST": routes.restart_task}),
+        ("/connectors/{name}/tasks/{task}/status", {"GET": routes.task_status}),
+        ("/connectors/{name}/tasks/{task}/restart", {"POST": routes.restart_task}),
         (
             "/connectors/{name}/offsets",
             {"GET": routes.offsets, "PATCH": routes.alter_offsets, "DELETE": routes.reset_offsets},
@@ -82,23 +95,44 @@ def connect_app(
     if origins:
         methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
         middleware.append(Middleware(CORSMiddleware, allow_origins=origins.split(","), allow_methods=methods))
-    return Starlette(
+    app = Starlette(
         routes=[Route(path, _one_of(handlers), methods=list(handlers)) for path, handlers in paths],
         middleware=middleware,
         exception_handlers={
             HTTPException: _http_error,
             RestError: _rest_error,
             RequestElsewhere: _forwarded,
-            ConnectError: _other_error,
-            Exception: _other_error,
         },
     )
+    return _AsWritten(app)
+
+
+class _AsWritten:
+    """Hands on the path undecoded: a name may have a slash in it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
+        await self._app(scope, receive, send)
 
 
 def _one_of(handlers: Mapping[str, Handler]) -> Handler:
     async def handle(request: Request) -> Response:
         # Starlette serves HEAD wherever there is GET.
-        return await handlers["GET" if request.method == "HEAD" else request.method](request)
+        handler = handlers["GET" if request.method == "HEAD" else request.method]
+        try:
+            return await handler(request)
+        except (HTTPException, RestError, RequestElsewhere):
+            raise
+        except ClientDisconnect:
+            return Response(status_code=BAD_REQUEST)
+        except Exception as error:
+            # Here, since Starlette would hand it on to the server, which tells of it once more.
+            _log.exception("%s %s failed", request.method, request.url.path)
+            return _error(SERVER_ERROR, str(error))
 
     return handle
 
@@ -131,11 +165,6 @@ async def _forwarded(request: Request, error: Exception) -> Response:
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return _error(error.status_code, f"HTTP {error.status_code} {error.detail}")
-
-
-async def _other_error(request: Request, error: Exception) -> Response:
-    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return _error(SERVER_ERROR, str(error))
 
 
 def _error(status: int, message: str) -> Response:
@@ -217,7 +246,10 @@ class _Routes:
             if str(state).upper() not in targets:
                 raise RestError(SERVER_ERROR, f"initial_state={state}: there are {', '.join(targets)}")
             target = targets[str(state).upper()]
-        name = str(body.get("name") or "").strip()
+        given = body.get("name")
+        if isinstance(given, dict | list):
+            raise RestError(SERVER_ERROR, f"the name of a connector has to be a string, not {given}")
+        name = str(given or "").strip()
         config = _config(body.get("config"))
         await self._herder.put_connector(name, _named(config, name), target=target, replace=False)
         return self._created(name)
@@ -237,7 +269,7 @@ class _Routes:
 
     async def patch(self, request: Request) -> Response:
         name = _name(request)
-        changes = await _object(request)
+        changes = _config(await _object(request))
         await self._herder.patch_connector(name, changes)
         return JSONResponse(self._herder.shown_info(name))
 
@@ -270,7 +302,7 @@ class _Routes:
         return JSONResponse(answer, 202)
 
     def _created(self, name: str) -> Response:
-        location = f"http://{self._address()}/connectors/{name}"
+        location = f"http://{self._address()}/connectors/{quote(name, safe='')}"
         return JSONResponse(self._herder.shown_info(name), 201, headers={"Location": location})
 
     # Tasks
@@ -279,14 +311,14 @@ class _Routes:
         return JSONResponse(self._herder.shown_tasks(_name(request)))
 
     async def task_status(self, request: Request) -> Response:
-        task = TaskId(_name(request), request.path_params["task"])
+        task = _task(request)
         status = self._herder.statuses.tasks.get(task)
         if status is None:
             raise not_found(f"No status found for task {task}")
         return JSONResponse({"id": task.task, **status.shown()})
 
     async def restart_task(self, request: Request) -> Response:
-        await self._herder.restart_unit(TaskId(_name(request), request.path_params["task"]))
+        await self._herder.restart_unit(_task(request))
         return Response(status_code=204)
 
     # Offsets and topics
@@ -327,18 +359,18 @@ class _Routes:
         return JSONResponse(rows)
 
     async def plugin_config(self, request: Request) -> Response:
-        settings = self._herder.validator.plugin_settings(request.path_params["plugin"])
+        settings = self._herder.validator.plugin_settings(_part(request, "plugin"))
         return JSONResponse([setting.described() for setting in settings])
 
     async def validate(self, request: Request) -> Response:
-        plugin, config = request.path_params["plugin"], _config(await _object(request))
+        plugin, config = _part(request, "plugin"), _config(await _object(request))
         included = config.get(CONNECTOR_CLASS)
         if included is not None and not _without_suffix(included).endswith(_without_suffix(plugin)):
             raise bad_request(f"Included connector type {included} does not match request type {plugin}")
         try:
             validation = await asyncio.to_thread(self._herder.validator.validate, config)
         except RestError as error:
-            raise RestError(SERVER_ERROR, str(error)) from None
+            raise RestError(SERVER_ERROR, f"{_BAD_REQUEST_CLASS}: {error}") from None
         return JSONResponse(validation.described())
 
     # Loggers
@@ -347,14 +379,14 @@ class _Routes:
         return JSONResponse(self.loggers.all())
 
     async def logger(self, request: Request) -> Response:
-        name = request.path_params["logger"]
+        name = _part(request, "logger")
         found = self.loggers.get(name)
         if found is None:
             raise not_found(f"Logger {name} not found.")
         return JSONResponse(found)
 
     async def set_logger(self, request: Request) -> Response:
-        name, level = request.path_params["logger"], (await _object(request)).get("level")
+        name, level = _part(request, "logger"), (await _object(request)).get("level")
         if level is None:
             raise bad_request("Desired 'level' parameter was not specified in request.")
         if not self.loggers.is_level(str(level)):
@@ -365,8 +397,20 @@ class _Routes:
         return JSONResponse(self.loggers.set(name, str(level)))
 
 
+def _part(request: Request, name: str) -> str:
+    """Of the path."""
+    return unquote(request.path_params[name])
+
+
 def _name(request: Request) -> str:
-    return str(request.path_params["name"])
+    return _part(request, "name")
+
+
+def _task(request: Request) -> TaskId:
+    number = _part(request, "task")
+    if not (number.isascii() and number.isdigit() and len(number) <= _TASK_DIGITS_MAX):
+        raise HTTPException(NOT_FOUND, "Not Found")
+    return TaskId(_name(request), int(number))
 
 
 def _flag(request: Request, name: str) -> bool:
@@ -375,10 +419,16 @@ def _flag(request: Request, name: str) -> bool:
 
 async def _object(request: Request) -> dict[str, Any]:
     """Kafka answers what is no JSON, or other JSON than expected, with 500."""
-    data = await request.body()
+    data = bytearray()
+    async for part in request.stream():
+        data += part
+        if len(data) > _BODY_BYTES_MAX:
+            raise RestError(_TOO_LARGE, f"the request is larger than {_BODY_BYTES_MAX} bytes")
     try:
         found = json.loads(data)
-    except ValueError as error:
+        # JSON can name halves of characters, which can be neither stored nor answered.
+        json.dumps(found, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
         raise RestError(SERVER_ERROR, f"the request is no JSON: {error}") from None
     if not isinstance(found, dict):
         raise RestError(SERVER_ERROR, "the request has to be a JSON object")

@@ -42,7 +42,7 @@ class _Required(enum.Enum):
 REQUIRED: Final = _Required.REQUIRED
 HIDDEN: Final = "[hidden]"
 _BITS: Final = {Type.SHORT: 16, Type.INT: 32, Type.LONG: 64}
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,64}")
 
 Validator = Callable[[str, Any], None]
 """Takes the setting's name and its value, None included, and raises SettingError."""
