@@ -110,6 +110,16 @@ def test_a_versioned_store_knows_what_was(puts: list[tuple[str, str | None, int]
     }
 
 
+def test_a_key_deleted_again_and_again_leaves_a_versioned_store() -> None:
+    store = VersionedStore("s", OrderedBackend(MemoryBackend()), TEXT, TEXT, history_ms=1)
+    for time_ms in (0, 1, 2):
+        store.put("a", None, time_ms)
+    store.put("b", None, 10)
+    store.flush()
+    assert store.get("a") is None
+    assert store.entry_count() == 1
+
+
 def test_ranges_and_prefixes_come_in_the_order_of_bytes() -> None:
     store = KeyValueStore("s", OrderedBackend(MemoryBackend(), page_bytes=60), TEXT, TEXT)
     for key in ("pear", "apple", "peach", "fig", "grape"):

@@ -146,6 +146,9 @@ class VersionedStore:
     def _trim(self, key_bytes: bytes) -> None:
         """Let go of versions that were followed before the history begins."""
         versions, oldest_ms = self._lists.get(key_bytes), self._oldest_ms()
+        if not versions:
+            # The index names a key once per time; an earlier time has emptied it.
+            return
         kept = [
             version
             for version, following in zip(versions, [*versions[1:], None], strict=True)
