@@ -19,6 +19,8 @@ from ottla.controller.controller import LocalController
 from ottla.coordinator.groups.coordinator import GroupCoordinator
 from ottla.coordinator.groups.settings import GroupSettings
 from ottla.coordinator.host.shard_log import ReplicatedShardLog
+from ottla.coordinator.share.coordinator import ShareCoordinator
+from ottla.coordinator.share.settings import ShareSettings
 from ottla.coordinator.transactions.coordinator import TransactionCoordinator
 from ottla.coordinator.transactions.other_brokers import OtherBrokers
 from ottla.coordinator.transactions.producer_ids import ProducerIds
@@ -35,7 +37,7 @@ from ottla.metadata import meta_properties
 from ottla.metadata.change import MetadataChange, between
 from ottla.metadata.features import supported_features
 from ottla.metadata.image import MetadataImage, ResourceType
-from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from ottla.metadata.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import NO_LEADER
 from ottla.metadata.records import Endpoint as RegisteredEndpoint
@@ -227,6 +229,7 @@ class Node:
         for work, name in (
             (local.run(), "controller"),
             (self._replicas.run(), "log-work"),
+            (self._share_states.run(), "share-states"),
             (server.close_idle_connections(), "idle-connections"),
             (server.make_way(), "request-memory"),
         ):
@@ -264,6 +267,13 @@ class Node:
             runtime.clock,
             self._core,
         )
+        self._share_states = ShareCoordinator(
+            config.node_id,
+            ShareSettings.from_config(config),
+            ReplicatedShardLog(replicas, SHARE_STATE_TOPIC),
+            runtime.clock,
+            self._core,
+        )
         self._broker = Broker(
             runtime=runtime,
             config=config,
@@ -284,6 +294,7 @@ class Node:
             producer_ids=producer_ids,
             groups=groups,
             transactions=transactions,
+            share_states=self._share_states,
             telemetry=ClientTelemetry(runtime.clock, runtime.random, config.integer("telemetry.max.bytes")),
             tasks=self._core,
             authorizer=self._make_authorizer(),
@@ -630,6 +641,7 @@ class Node:
         await server.wait_drained(COORDINATION_SECONDS)
         # Members that wait for others would wait in vain: they are told to find their coordinator again.
         self._transactions.close()
+        self._share_states.close()
         self._groups.close()
         await server.wait_drained(DRAIN_SECONDS)
         server.abort()
@@ -675,6 +687,7 @@ class Node:
         self._replicas.apply(change)
         self._groups.apply(change)
         self._transactions.apply(change)
+        self._share_states.apply(change)
         self._other_brokers.apply(change)
         self._broker.telemetry.apply(change)
         if self._broker.quotas is not None:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from ottla.config.broker import BROKER_KEYS, BrokerConfig, validate_broker
 from ottla.config.entry import ConfigEntry, ConfigSource, ConfigSynonym
-from ottla.config.group import GROUP_KEYS, GroupTimes, describe_group, group_times, validate_group
+from ottla.config.group import (
+    GROUP_KEYS,
+    GroupTimes,
+    OffsetReset,
+    ShareGroupConfig,
+    describe_group,
+    group_times,
+    share_group_config,
+    share_group_times,
+    validate_group,
+)
 from ottla.config.key import ConfigError, ConfigKey, ConfigType
 from ottla.config.listeners import Endpoint, advertise
 from ottla.config.properties import decode_properties, parse_properties
@@ -25,6 +35,8 @@ __all__ = [
     "Endpoint",
     "GroupTimes",
     "LogConfig",
+    "OffsetReset",
+    "ShareGroupConfig",
     "advertise",
     "decode_properties",
     "describe_group",
@@ -32,6 +44,8 @@ __all__ = [
     "group_times",
     "parse_properties",
     "resolve_topic",
+    "share_group_config",
+    "share_group_times",
     "topic_faults",
     "validate_broker",
     "validate_group",

@@ -29,10 +29,18 @@ from ottla.config.principals import parse_super_users
 from ottla.config.rules import check_broker
 from ottla.config.security_keys import SECURITY_KEYS
 from ottla.config.server_keys import SERVER_KEYS
+from ottla.config.share_keys import SHARE_KEYS
 from ottla.config.topic_keys import LOG_DEFAULT_KEYS, TOPIC_KEYS
 
 BROKER_KEYS = by_name(
-    LOG_DEFAULT_KEYS, LOG_KEYS, SERVER_KEYS, SECURITY_KEYS, ACCESS_KEYS, CLUSTER_KEYS, COORDINATOR_KEYS
+    LOG_DEFAULT_KEYS,
+    LOG_KEYS,
+    SERVER_KEYS,
+    SECURITY_KEYS,
+    ACCESS_KEYS,
+    CLUSTER_KEYS,
+    COORDINATOR_KEYS,
+    SHARE_KEYS,
 )
 
 # Broker keys that are one setting under several names, the strongest first.

@@ -317,22 +317,4 @@ COORDINATOR_KEYS = (
         minimum=0,
         importance="high",
     ),
-    ConfigKey(
-        "share.coordinator.state.topic.replication.factor",
-        ConfigType.SHORT,
-        3,
-        "Replicas of the topic of share-group states.",
-        minimum=1,
-        importance="high",
-        effective=False,
-    ),
-    ConfigKey(
-        "share.coordinator.state.topic.min.isr",
-        ConfigType.SHORT,
-        2,
-        "min.insync.replicas of the topic of share-group states.",
-        minimum=1,
-        importance="high",
-        effective=False,
-    ),
 )

@@ -12,6 +12,7 @@ from ottla.config.group import GROUP_KEYS
 from ottla.config.key import INT_MAX, LONG_MAX, ConfigKey, Value
 from ottla.config.log_keys import LOG_KEYS
 from ottla.config.server_keys import SERVER_KEYS
+from ottla.config.share_keys import SHARE_KEYS
 from ottla.config.topic_keys import LOG_DEFAULT_KEYS, TOPIC_KEYS
 
 _INTRO = """\
@@ -43,7 +44,7 @@ def render() -> str:
 def _lines() -> Iterator[str]:
     yield _INTRO
     yield from _section("Topics", TOPIC_KEYS.values())
-    yield from _section("Consumer groups", GROUP_KEYS.values())
+    yield from _section("Groups", GROUP_KEYS.values())
     yield from _section("Metrics of clients", CLIENT_METRICS_KEYS.values())
     yield from _section("Brokers: defaults of topic settings", LOG_DEFAULT_KEYS)
     yield from _section("Brokers: storage", LOG_KEYS)
@@ -51,6 +52,7 @@ def _lines() -> Iterator[str]:
     yield from _section("Brokers: access", ACCESS_KEYS)
     yield from _section("Brokers: cluster and replication", CLUSTER_KEYS)
     yield from _section("Brokers: groups and transactions", COORDINATOR_KEYS)
+    yield from _section("Brokers: share groups", SHARE_KEYS)
 
 
 def _section(title: str, keys: Iterable[ConfigKey]) -> Iterator[str]:

@@ -108,6 +108,11 @@ RULES: dict[int, Rule] = {
             (
                 _groups(Operation.DESCRIBE, "each group"),
                 _transactional_id(Operation.DESCRIBE, "each transactional id"),
+                Check(
+                    Operation.CLUSTER_ACTION,
+                    AclResource.CLUSTER,
+                    "the cluster, for partitions of share groups",
+                ),
             ),
         ),
         Rule(ApiKey.JOIN_GROUP, (_group(Operation.READ),)),
@@ -304,6 +309,11 @@ RULES: dict[int, Rule] = {
         ),
         Rule(ApiKey.ADD_RAFT_VOTER, (_cluster(Operation.ALTER),)),
         Rule(ApiKey.REMOVE_RAFT_VOTER, (_cluster(Operation.ALTER),)),
+        Rule(ApiKey.INITIALIZE_SHARE_GROUP_STATE, (_cluster(Operation.CLUSTER_ACTION),)),
+        Rule(ApiKey.READ_SHARE_GROUP_STATE, (_cluster(Operation.CLUSTER_ACTION),)),
+        Rule(ApiKey.WRITE_SHARE_GROUP_STATE, (_cluster(Operation.CLUSTER_ACTION),)),
+        Rule(ApiKey.DELETE_SHARE_GROUP_STATE, (_cluster(Operation.CLUSTER_ACTION),)),
+        Rule(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, (_cluster(Operation.CLUSTER_ACTION),)),
     )
 }
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ottla.config import BrokerConfig
     from ottla.controller.interface import Controller
     from ottla.coordinator.groups.coordinator import GroupCoordinator
+    from ottla.coordinator.share.coordinator import ShareCoordinator
     from ottla.coordinator.transactions.coordinator import TransactionCoordinator
     from ottla.coordinator.transactions.producer_ids import ProducerIds
     from ottla.handlers.current_leaders import CurrentLeaders
@@ -59,6 +60,8 @@ class Broker:
     producer_ids: ProducerIds
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    share_states: ShareCoordinator
+    """What share groups have read; the groups themselves are among the others."""
     telemetry: ClientTelemetry
     tasks: TaskScope
     """For work that must not be lost with its connection; a failure in it ends the node."""

@@ -1,8 +1,9 @@
-"""FindCoordinator (versions 0 to 6): which broker keeps a group or a transactional id.
+"""FindCoordinator (versions 0 to 6): which broker keeps a group, a transactional id or the
+state of a share group in a partition.
 
 It is the one that leads the partition of an internal topic to which the id hashes; the first question creates
 that topic. Version 4 asks for many keys at once (KIP-699), older ones for one, and are answered with its
-fields at the top. Share groups have no coordinator here yet.
+fields at the top, version 6 for partitions as share groups read them (KIP-932).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from ottla.config import BrokerConfig
 from ottla.controller.topics import NewTopic
+from ottla.coordinator.share.commands import SharePartition
 from ottla.handlers.authorized import require
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.nodes import nodes_on
@@ -21,7 +23,7 @@ from ottla.handlers.outcome import error_message
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.image import TopicImage
-from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from ottla.metadata.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla.runtime.turns import in_turns
 from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
@@ -35,11 +37,13 @@ from ottla.wire.errors import (
 )
 
 FIRST_WITH_MANY_KEYS = 4
+FIRST_WITH_SHARE_PARTITIONS = 6
 
 
 class _KeyType(IntEnum):
     GROUP = 0
     TRANSACTION = 1
+    SHARE_PARTITION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +93,13 @@ async def _find(broker: Broker, context: RequestContext, key_type: int, key: str
                     raise InvalidRequest("transactional.id must not be empty")
                 topic = await _topic(broker, _transaction_topic(broker.config))
                 index = broker.transactions.partition_for(key)
+            case _KeyType.SHARE_PARTITION if context.version >= FIRST_WITH_SHARE_PARTITIONS:
+                require(context, Operation.CLUSTER_ACTION, AclResource.CLUSTER)
+                name = SharePartition.parse(key)
+                topic = await _topic(broker, _share_state_topic(broker.config))
+                index = broker.share_states.partition_for(name)
             case _:
-                raise InvalidRequest(
-                    "this broker coordinates consumer groups and transactions, no share groups"
-                )
+                raise InvalidRequest(f"key type {key_type} is unknown in version {context.version}")
         node = nodes_on(broker.metadata.image, context.session.listener).get(topic.partitions[index].leader)
         if node is None or node.fenced:
             raise CoordinatorNotAvailable(f"the broker that coordinates {key} is not available; retry")
@@ -128,17 +135,42 @@ def _transaction_topic(config: BrokerConfig) -> NewTopic:
     )
 
 
+def _share_state_topic(config: BrokerConfig) -> NewTopic:
+    # Not compacted: a change of a state is no more the whole of it than the change before.
+    return NewTopic(
+        SHARE_STATE_TOPIC,
+        config.integer("share.coordinator.state.topic.num.partitions"),
+        config.integer("share.coordinator.state.topic.replication.factor"),
+        configs=(
+            ("cleanup.policy", "delete"),
+            ("compression.type", "producer"),
+            ("min.insync.replicas", str(config.integer("share.coordinator.state.topic.min.isr"))),
+            ("retention.ms", "-1"),
+            ("segment.bytes", str(config.integer("share.coordinator.state.topic.segment.bytes"))),
+        ),
+    )
+
+
 async def _topic(broker: Broker, wanted: NewTopic) -> TopicImage:
     topic = broker.metadata.image.topics.get(wanted.name)
     if topic is None:
         await _create(broker, _for_one(wanted) if _is_alone(broker) else wanted)
         await broker.replicas.wait_made([wanted.name])
         # Who finds its coordinator asks it at once, and some clients do not ask twice.
-        await (broker.groups if wanted.name == OFFSETS_TOPIC else broker.transactions).wait_loaded()
+        await _wait_loaded(broker, wanted.name)
         topic = broker.metadata.image.topics.get(wanted.name)
         if topic is None:
             raise CoordinatorNotAvailable(f"{wanted.name} is being created; retry")
     return topic
+
+
+async def _wait_loaded(broker: Broker, topic: str) -> None:
+    if topic == OFFSETS_TOPIC:
+        await broker.groups.wait_loaded()
+    elif topic == TRANSACTION_TOPIC:
+        await broker.transactions.wait_loaded()
+    else:
+        await broker.share_states.wait_loaded()
 
 
 async def _create(broker: Broker, wanted: NewTopic) -> None:

@@ -130,6 +130,11 @@ REGISTRY: dict[int, Api] = {
         Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "topic_partitions", looks_up=True),
         Api(ApiKey.ADD_RAFT_VOTER, 0, 1, "voters", is_forwarded=True),
         Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, "voters", is_forwarded=True),
+        Api(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, 0, "share_states"),
+        Api(ApiKey.READ_SHARE_GROUP_STATE, 0, 0, "share_states"),
+        Api(ApiKey.WRITE_SHARE_GROUP_STATE, 0, 1, "share_states"),
+        Api(ApiKey.DELETE_SHARE_GROUP_STATE, 0, 0, "share_states"),
+        Api(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, 1, "share_states"),
     )
 }
 

@@ -14,6 +14,7 @@ METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
 GROUP_VERSION = "group.version"
 TRANSACTION_VERSION = "transaction.version"
+SHARE_VERSION = "share.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
 
@@ -33,6 +34,8 @@ FEATURES = (
     Feature(GROUP_VERSION, level_min=0, level_max=1, level_new=1),
     # 1 stores transactions in records that can be extended, 2 bumps the epoch with each of them (KIP-890).
     Feature(TRANSACTION_VERSION, level_min=0, level_max=2, level_new=2),
+    # 1 is share groups (KIP-932).
+    Feature(SHARE_VERSION, level_min=0, level_max=1, level_new=1),
     # 1 remembers who left an ISR that became too small, as they may lead when all others are gone (KIP-966).
     Feature(ELIGIBLE_LEADER_REPLICAS_VERSION, level_min=0, level_max=1, level_new=1),
     # 1 has the quorum's voters in its log, where they can be changed (KIP-853). Its level is there, too,
@@ -42,10 +45,7 @@ FEATURES = (
 
 # Of Apache Kafka's own, which has them on from the start: a broker that could not bear them could not join.
 # What they turn on is asked for by APIs that Ottla does not advertise, so that who wants it finds out.
-_BORNE = (
-    SupportedFeature(name="share.version", min_supported_version=0, max_supported_version=1),
-    SupportedFeature(name="streams.version", min_supported_version=0, max_supported_version=1),
-)
+_BORNE = (SupportedFeature(name="streams.version", min_supported_version=0, max_supported_version=1),)
 
 METADATA_CHANGES = (23, 30)
 """Levels of metadata.version that brought records or fields which those before cannot keep: there is no way

@@ -10,9 +10,13 @@ SettingValue: TypeAlias = str | int | float | bool | list[str] | tuple[str, ...]
 # One broker cannot have three replicas, and no test wants to wait for more consumers to turn up.
 _DEFAULTS: Mapping[str, str] = {
     "group.consumer.assignment.interval.ms": "0",
+    "group.share.assignment.interval.ms": "0",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
@@ -26,8 +30,10 @@ _CLUSTER_DEFAULTS: Mapping[str, str] = {
     "controller.quorum.election.timeout.ms": "500",
     "controller.quorum.fetch.timeout.ms": "1000",
     "group.consumer.assignment.interval.ms": "0",
+    "group.share.assignment.interval.ms": "0",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "3",
+    "share.coordinator.state.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
 }
 

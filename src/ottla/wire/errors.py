@@ -406,3 +406,7 @@ class DelegationTokenRequestNotAllowed(KafkaError):
 
 class DelegationTokenExpired(KafkaError):
     code = ErrorCode.delegation_token_expired
+
+
+class FencedStateEpoch(KafkaError):
+    code = ErrorCode.fenced_state_epoch

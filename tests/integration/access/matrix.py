@@ -76,6 +76,12 @@ _ALLOW_TOPIC = {
     "operation": 3,
     "permission_type": 3,
 }
+
+
+def _share_states(partition: Mapping[str, Any]) -> dict[str, Any]:
+    return {"group_id": "shared", "topics": [{"topic_id": TOPIC_ID, "partitions": [partition]}]}
+
+
 _NO_ACL = {
     "resource_type_filter": 2,
     "resource_name_filter": "nothing",
@@ -577,6 +583,45 @@ CASES = (
         0,
         {"cluster_id": "another", "voter_id": 5, "voter_directory_id": UUID(int=5)},
         ((cluster(_O.ALTER),),),
+    ),
+    Case(
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        0,
+        _share_states({"partition": 0, "state_epoch": 0, "start_offset": 0}),
+        ((cluster(_O.CLUSTER_ACTION),),),
+    ),
+    Case(
+        ApiKey.READ_SHARE_GROUP_STATE,
+        0,
+        _share_states({"partition": 0, "leader_epoch": 0}),
+        ((cluster(_O.CLUSTER_ACTION),),),
+    ),
+    Case(
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+        1,
+        _share_states(
+            {
+                "partition": 0,
+                "state_epoch": 0,
+                "leader_epoch": 0,
+                "start_offset": 0,
+                "delivery_complete_count": 0,
+                "state_batches": [],
+            }
+        ),
+        ((cluster(_O.CLUSTER_ACTION),),),
+    ),
+    Case(
+        ApiKey.DELETE_SHARE_GROUP_STATE,
+        0,
+        _share_states({"partition": 0}),
+        ((cluster(_O.CLUSTER_ACTION),),),
+    ),
+    Case(
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+        1,
+        _share_states({"partition": 0, "leader_epoch": 0}),
+        ((cluster(_O.CLUSTER_ACTION),),),
     ),
     Case(
         ApiKey.DESCRIBE_QUORUM,

@@ -19,7 +19,7 @@ NOT_READERS = {
     "server_keys.py",
     "topic_keys.py",
 }
-NOT_READERS |= {"rules.py", "security_keys.py", "topic.py", "settings.py"}
+NOT_READERS |= {"rules.py", "share_keys.py", "security_keys.py", "topic.py", "settings.py"}
 # These name keys of clients, some of which brokers have too, or set those of a broker.
 CLIENTS = {"cli", "client", "sim", "spark", "streams"}
 # Asking for what this version cannot do stops the start: that is the effect of these.

@@ -68,9 +68,9 @@ def test_a_broker_is_registered_with_the_offset_of_its_record_as_epoch() -> None
         "metadata.version",
         "group.version",
         "transaction.version",
+        "share.version",
         "eligible.leader.replicas.version",
         "kraft.version",
-        "share.version",
         "streams.version",
     ]
 

@@ -66,8 +66,8 @@ def test_levels_are_lowered_and_raised() -> None:
         (FeatureUpdate(TRANSACTION_VERSION, -1, DOWN), "cannot be less than 0"),
         (FeatureUpdate(TRANSACTION_VERSION, 2, 9), "does not support the given upgrade type"),
         (FeatureUpdate(METADATA_VERSION, 0, DOWN), "Local controller 1 only supports versions 23-30"),
-        (FeatureUpdate("share.version", 1, UP), "Local controller 1 does not support this feature"),
-        (FeatureUpdate("share.version", 0, DOWN), "Feature share.version not found"),
+        (FeatureUpdate("streams.version", 1, UP), "Local controller 1 does not support this feature"),
+        (FeatureUpdate("streams.version", 0, DOWN), "Feature streams.version not found"),
     ],
 )
 def test_what_is_refused(update: FeatureUpdate, message: str) -> None:

@@ -65,6 +65,7 @@ def test_features() -> None:
         ("metadata.version", True),
         ("group.version", False),
         ("transaction.version", False),
+        ("share.version", False),
         ("eligible.leader.replicas.version", False),
         ("kraft.version", False),
     ]

@@ -14,10 +14,10 @@ from ottla.controller.topics import NewTopic, TopicOutcome
 from ottla.coordinator.host.shard_log import partition_for
 from ottla.handlers.coordinators import Coordinator, find_coordinator
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from ottla.metadata.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla.wire.errors import ErrorCode, InvalidReplicationFactor, NotController
 
-GROUP, TRANSACTION = 0, 1
+GROUP, TRANSACTION, SHARE_PARTITION = 0, 1, 2
 THREE = [broker_image(1), broker_image(2), broker_image(3)]
 
 
@@ -41,8 +41,8 @@ class Ids:
     def __init__(self, count: int) -> None:
         self._count = count
 
-    def partition_for(self, key: str) -> int:
-        return partition_for(key, self._count)
+    def partition_for(self, key: object) -> int:
+        return partition_for(str(key), self._count)
 
     async def wait_loaded(self) -> None: ...
 
@@ -62,6 +62,7 @@ def find(
         metadata=SimpleNamespace(image=image),
         groups=Ids(3),
         transactions=Ids(3),
+        share_states=Ids(3),
     )
     request: Any = SimpleNamespace(key_type=key_type, coordinator_keys=[key])
     answer: Any = asyncio.run(find_coordinator(broker, context(6), request))
@@ -71,7 +72,7 @@ def find(
 
 def topics(leaders: tuple[int, ...] = (1, 2, 3)) -> dict[str, list[Any]]:
     partitions = [partition_image(leader, (1, 2, 3), (1, 2, 3)) for leader in leaders]
-    return {OFFSETS_TOPIC: partitions, TRANSACTION_TOPIC: partitions}
+    return {OFFSETS_TOPIC: partitions, TRANSACTION_TOPIC: partitions, SHARE_STATE_TOPIC: partitions}
 
 
 @pytest.mark.parametrize("key_type", [GROUP, TRANSACTION])
@@ -81,6 +82,24 @@ def test_whoever_leads_the_partition_coordinates(key_type: int, key: str) -> Non
     leader = 1 + partition_for(key, 3)
     assert (found.error_code, found.node_id) == (ErrorCode.none, leader)
     assert (found.host, found.port) == (f"host{leader}", 9090 + leader)
+
+
+def test_who_keeps_what_a_share_group_has_read() -> None:
+    key = "g:AAAAAAAAAAAAAAAAAAAD6A:7"
+    found = find(image_of(topics(), THREE), Creates(), SHARE_PARTITION, key)
+    assert (found.error_code, found.node_id) == (ErrorCode.none, 1 + partition_for(key, 3))
+    wrong = find(image_of(topics(), THREE), Creates(), SHARE_PARTITION, "g")
+    assert wrong.error_code is ErrorCode.invalid_request
+
+
+def test_states_of_share_groups_are_never_compacted() -> None:
+    controller = Creates()
+    find(image_of({}, THREE), controller, SHARE_PARTITION, "g:AAAAAAAAAAAAAAAAAAAD6A:7")
+    (topic,) = controller.topics
+    assert (topic.name, topic.partition_count, topic.replication_factor) == (SHARE_STATE_TOPIC, 50, 3)
+    assert dict(topic.configs)["cleanup.policy"] == "delete"
+    assert dict(topic.configs)["retention.ms"] == "-1"
+    assert dict(topic.configs)["min.insync.replicas"] == "2"
 
 
 @pytest.mark.parametrize("leader", [-1, 4])

@@ -170,6 +170,7 @@ class TransactionalBroker:
             producer_ids=nothing,
             groups=self.groups,
             transactions=self.coordinator,
+            share_states=nothing,
             telemetry=nothing,
             tasks=tasks,
         )

@@ -6,14 +6,12 @@ codec in `offset_records`; the others are declared here and packed by kio, which
 time, so this module cannot use postponed ones.
 """
 
-import io
 import struct
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 from kio.static.constants import EntityType
 from kio.static.primitive import i16
@@ -27,8 +25,8 @@ from ottla.coordinator.groups.offset_records import (
     encode_offset_value,
 )
 from ottla.coordinator.host.shard_kind import UnknownRecord
+from ottla.coordinator.record_codec import NUMBER, decoder, encoder
 
-_VERSION = struct.Struct(">h")
 _LEGACY_OFFSET_KEY = 0
 _OFFSET_KEY = 1
 
@@ -253,29 +251,6 @@ _TYPES: tuple[tuple[int, type[Any], type[Any] | None], ...] = (
 _T = TypeVar("_T")
 
 
-def _encoder(entity_type: type[_T], prefix: int) -> Callable[[_T], bytes]:
-    write: Callable[[Any, _T], None] = entity_writer(entity_type)  # type: ignore[type-var]
-    head = _VERSION.pack(prefix)
-
-    def encode(entity: _T) -> bytes:
-        buffer = io.BytesIO()
-        buffer.write(head)
-        write(buffer, entity)
-        return buffer.getvalue()
-
-    return encode
-
-
-def _decoder(entity_type: type[_T]) -> Callable[[bytes], _T]:
-    read: Any = entity_reader(entity_type)
-
-    def decode(data: bytes) -> _T:
-        entity: _T = read(data, _VERSION.size)[0]
-        return entity
-
-    return decode
-
-
 _NO_TAGS = b"\x00"
 _NULL_IN_TAG_0 = b"\x01\x00\x01\xff"
 """One tagged field: number 0, one byte long, and that byte says null."""
@@ -306,11 +281,11 @@ _DECODE_VALUE: dict[tuple[type, int], Callable[[bytes], Any]] = {
     (OffsetCommitKey, version): decode_offset_value for version in range(5)
 }
 for _number, _key, _value in _TYPES:
-    _ENCODE_KEY[_key] = _encoder(_key, _number)
-    _DECODE_KEY[_number] = _decoder(_key)
+    _ENCODE_KEY[_key] = encoder(_key, _number)
+    _DECODE_KEY[_number] = decoder(_key)
     if _value is not None:
-        _ENCODE_VALUE[_value] = _encoder(_value, int(_value.__version__))
-        _DECODE_VALUE[_key, int(_value.__version__)] = _decoder(_value)
+        _ENCODE_VALUE[_value] = encoder(_value, int(_value.__version__))
+        _DECODE_VALUE[_key, int(_value.__version__)] = decoder(_value)
 _MEMBER = ConsumerGroupMemberMetadataKey, 0
 _DECODE_VALUE[_MEMBER] = _without_null_structure(_DECODE_VALUE[_MEMBER])
 
@@ -321,9 +296,9 @@ def encode(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
 
 def decode(key: bytes | None, value: bytes | None) -> tuple[Key, Value | None]:
     """Raises UnknownRecord for what a newer release, or another kind of group, wrote."""
-    if key is None or len(key) < _VERSION.size:
+    if key is None or len(key) < NUMBER.size:
         raise UnknownRecord("record without a key")
-    (number,) = _VERSION.unpack_from(key)
+    (number,) = NUMBER.unpack_from(key)
     decode_key = _DECODE_KEY.get(number)
     if decode_key is None:
         raise UnknownRecord(f"record key of type {number}")
@@ -331,7 +306,7 @@ def decode(key: bytes | None, value: bytes | None) -> tuple[Key, Value | None]:
         typed: Key = decode_key(key)
         if value is None:
             return typed, None
-        (version,) = _VERSION.unpack_from(value)
+        (version,) = NUMBER.unpack_from(value)
         decode_value = _DECODE_VALUE.get((type(typed), version))
         if decode_value is None:
             raise UnknownRecord(f"{type(typed).__name__} with a value of version {version}")

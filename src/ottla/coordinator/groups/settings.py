@@ -32,6 +32,7 @@ class GroupSettings:
     consumer_max_size: int = _UNLIMITED
     consumer_migration_policy: str = "bidirectional"
     consumer_regex_refresh_interval_ms: int = 600_000
+    share_max_size: int = 200
     offset_metadata_max_bytes: int = 4_096
     offsets_partitions: int = 50
     """That the topic of offsets is created with."""
@@ -70,6 +71,7 @@ class GroupSettings:
             consumer_max_size=config.integer("group.consumer.max.size"),
             consumer_migration_policy=config.string("group.consumer.migration.policy"),
             consumer_regex_refresh_interval_ms=config.integer("group.consumer.regex.refresh.interval.ms"),
+            share_max_size=config.integer("group.share.max.size"),
             offsets_partitions=config.integer("offsets.topic.num.partitions"),
             offset_metadata_max_bytes=config.integer("offset.metadata.max.bytes"),
             offsets_retention_ms=config.integer("offsets.retention.minutes") * 60_000,

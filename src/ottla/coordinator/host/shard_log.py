@@ -170,6 +170,10 @@ class ReplicatedShardLog:
         # Not the high watermark: what an earlier leader wrote and nobody has seen committed yet will be.
         return self._replicas.partition(self._topic, partition).log.next_offset
 
+    def delete_before(self, partition: int, offset: int) -> None:
+        """Forget all records before an offset that is committed."""
+        self._replicas.partition(self._topic, partition).log.delete_records_before(offset)
+
     def batch_bytes_max(self, partition: int) -> int:
         return self._replicas.partition(self._topic, partition).log.config.max_message_bytes
 
