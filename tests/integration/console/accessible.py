@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import Browser
+from bench.chromium import Browser
 
 _PACKAGE = "axe-core@4"
 _FETCH_S = 60

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from chromium import Browser, browser
+from bench.chromium import Browser, browser
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from connect.worker_process import our_worker, settings_of

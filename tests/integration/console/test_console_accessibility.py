@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from accessible import axe_core, faults
-from chromium import Browser, browser, executable
+from bench.chromium import Browser, browser, executable
 from connect.worker_process import our_worker, settings_of
 from console_site import Site
 

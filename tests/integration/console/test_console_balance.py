@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from chromium import browser, executable
+from bench.chromium import browser, executable
 from confluent_kafka.admin import AdminClient, NewTopic
 from console_site import Site
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from chromium import Browser, browser, executable
+from bench.chromium import Browser, browser, executable
 from confluent_kafka import Consumer, Producer
 from console_site import ORDERS, Site, commit
 

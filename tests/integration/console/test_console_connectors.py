@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import browser, executable
+from bench.chromium import browser, executable
 from connect.worker_process import our_worker, settings_of
 from console_site import Site
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from bench import kafka_peer
 from bench.brokers import started
+from bench.chromium import browser, executable
 from bench.kafka_peer import ApacheKafka
 from bench.maven import PeerUnavailable
-from chromium import browser, executable
 from console_site import Site, commit
 
 from ottla.console.clusters import ClusterSettings

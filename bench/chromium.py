@@ -117,6 +117,10 @@ class Browser:
         data = self._call("Page.captureScreenshot", {"format": "png"})["data"]
         path.write_bytes(base64.b64decode(data))
 
+    def command(self, method: str, **params: Any) -> Any:
+        """One of the protocol's own, such as those that tell of memory."""
+        return self._call(method, params)
+
     def _call(self, method: str, params: dict[str, Any]) -> Any:
         mine = next(self._ids)
         message: dict[str, Any] = {"id": mine, "method": method, "params": params}
