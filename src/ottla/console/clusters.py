@@ -13,13 +13,13 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from ottla.client.admin.groups import Committed, Listed, committed_offsets_of, list_groups
 from ottla.client.admin.log_dirs import LogDir, describe_log_dirs
-from ottla.client.admin.topics import Partition, TopicState, list_offsets, list_topics
+from ottla.client.admin.topics import Partition, TopicState, list_topics, offsets_told
 from ottla.client.cluster import LATEST, ClusterClient
 from ottla.client.errors import ClusterUnreachable
 from ottla.client.metadata import ClusterInfo
@@ -128,11 +128,24 @@ class Topics:
     info: ClusterInfo
     by_name: Mapping[str, TopicState]
 
+    def leaders(self, places: Collection[Partition]) -> dict[Partition, int]:
+        """Of partitions that there are, and that have one."""
+        topics = {place.topic: self.by_name[place.topic] for place in places if place.topic in self.by_name}
+        led = {
+            Partition(name, each.number): each.leader
+            for name, topic in topics.items()
+            for each in topic.partitions
+            if each.leader >= 0
+        }
+        return {place: led[place] for place in places if place in led}
+
 
 @dataclass(frozen=True, slots=True)
 class Groups:
     listed: Mapping[str, Listed]
     committed: Mapping[str, Mapping[Partition, Committed]]
+    ends: Mapping[Partition, int]
+    """Of what they read, so far as it exists and somebody tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +190,7 @@ class Cluster:
         self.schemas = Schemas(settings.registry) if settings.registry else None
         self._survey = Survey(self.new_client())
         self.topics: Remembered[Topics] = Remembered(lambda: self._survey.ask(_topics))
-        self.groups: Remembered[Groups] = Remembered(lambda: self._survey.ask(_groups))
+        self.groups: Remembered[Groups] = Remembered(self._groups)
         self.sizes: Remembered[Sizes] = Remembered(lambda: self._survey.ask(_sizes))
         self.history = History()
         self._measuring = asyncio.ensure_future(self._measure_on())
@@ -190,6 +203,10 @@ class Cluster:
         self._measuring.cancel()
         self._survey.close()
         self.client.close()
+
+    async def _groups(self) -> Groups:
+        topics = await self.topics.get()
+        return await self._survey.ask(lambda client: _groups(client, topics))
 
     async def _measure_on(self) -> None:
         """Also what pages are made of is fresh then, for whoever looks next."""
@@ -216,11 +233,11 @@ class Cluster:
             for each in topic.partitions
             if each.leader >= 0
         }
-        ends = await self._survey.ask(lambda client: list_offsets(client, dict.fromkeys(leaders, LATEST)))
+        ends = await self._survey.ask(lambda client: offsets_told(client, leaders, LATEST))
         return Sample(
             time.monotonic(),
             int(time.time() * 1000),
-            {place: at.offset for place, at in ends.items() if not isinstance(at, KafkaError)},
+            ends,
             {
                 place: sizes.replicas[place, leader]
                 for place, leader in leaders.items()
@@ -242,11 +259,13 @@ async def _topics(client: ClusterClient) -> Topics:
     return Topics(await client.cluster(), by_name)
 
 
-async def _groups(client: ClusterClient) -> Groups:
+async def _groups(client: ClusterClient, topics: Topics) -> Groups:
     listed = await list_groups(client, every_kind=True)
     with_offsets = [group for group in listed if group.type.lower() != "share"]
     committed = await committed_offsets_of(client, with_offsets)
-    return Groups({group.id: group for group in listed}, committed)
+    read = {place for offsets in committed.values() for place in offsets}
+    ends = await offsets_told(client, topics.leaders(read), LATEST)
+    return Groups({group.id: group for group in listed}, committed, ends)
 
 
 async def _sizes(client: ClusterClient) -> Sizes:

@@ -12,8 +12,11 @@ from urllib.parse import urlsplit
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 from console_site import ORDERS, Site, commit, create
 
+from ottla.console.clusters import ClusterSettings
+from ottla.console.server import console_served
 from ottla.testing import InProcessBroker
 
 EVIL = "<script>alert(1)</script>"
@@ -409,3 +412,19 @@ def test_the_api_describes_itself(site: Site) -> None:
     create_topic = document["paths"]["/api/clusters/{cluster}/topics"]["post"]
     assert create_topic["requestBody"]["content"]["application/json"]["schema"]["required"] == ["name"]
     assert "/api/clusters/{cluster}/topics/{topic}/records/tail" in site.ask("GET", "/api")[1]
+
+
+def test_a_topic_that_somebody_else_deletes_takes_no_page_with_it(broker: InProcessBroker) -> None:
+    # Measured at the start alone, so that what it heard of topics is from before.
+    settings = ClusterSettings("local", broker.bootstrap_servers, sample_s=600.0)
+    with console_served([settings]) as address:
+        site = Site(address).log_in()
+        site.change("POST", "topics", name="vanishing", partitions=1)
+        site.change("POST", "topics", "vanishing", "records", value="x", repeat=3)
+        commit(broker.bootstrap_servers, "left-behind", "vanishing", 1)
+        assert site.get("groups", "left-behind")["lag"] == 2
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin.delete_topics(["vanishing"])["vanishing"].result(60)
+        assert site.get("groups", "left-behind")["lag"] == 0
+        assert "left-behind" in {group["name"] for group in site.get("groups", q="left")["groups"]}
+        assert site.refused("GET", "topics", "vanishing")[0] == 404

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from ottla.client.cluster import ClusterClient, OffsetAt
-from ottla.client.errors import error_for, raise_for_code
+from ottla.client.errors import ClusterUnreachable, error_for, raise_for_code
 from ottla.client.metadata import TopicInfo
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
@@ -239,31 +240,60 @@ async def list_offsets(
     """What each partition's leader says for a timestamp, or for a negative number such as LATEST."""
     found: dict[Partition, OffsetAt | KafkaError] = {}
     for leader, partitions in (await by_leader(cluster, wanted)).items():
-        topics: dict[str, list[dict[str, int]]] = defaultdict(list)
-        for partition in partitions:
-            topics[partition.topic].append(
-                {"partition_index": partition.number, "timestamp": wanted[partition]}
-            )
-        answer = await cluster.ask(
-            leader,
-            ApiKey.LIST_OFFSETS,
-            {
-                "replica_id": -1,
-                "isolation_level": 1 if read_committed else 0,
-                "topics": [{"name": name, "partitions": items} for name, items in topics.items()],
-                "timeout": cluster.timeouts.request_ms,
-            },
-            about="",
-        )
-        for topic in answer.topics:
-            for item in topic.partitions:
-                partition = Partition(topic.name, item.partition_index)
-                found[partition] = (
-                    error_for(item.error_code, None, str(partition))
-                    if item.error_code != ErrorCode.none
-                    else OffsetAt(item.offset, item.timestamp, item.leader_epoch)
-                )
+        asked = {partition: wanted[partition] for partition in partitions}
+        found.update(await _offsets_of(cluster, leader, asked, read_committed))
     return {partition: found[partition] for partition in sorted(wanted) if partition in found}
+
+
+async def offsets_told(
+    cluster: ClusterClient, leaders: Mapping[Partition, int], timestamp: int
+) -> dict[Partition, int]:
+    """Asked of whom one knows to lead, all at once. What these cannot tell is left out: it may be gone by
+    now, or they are."""
+    asked: dict[int, dict[Partition, int]] = defaultdict(dict)
+    for partition, leader in leaders.items():
+        if leader >= 0:
+            asked[leader][partition] = timestamp
+
+    async def of(leader: int) -> dict[Partition, OffsetAt | KafkaError]:
+        try:
+            return await _offsets_of(cluster, leader, asked[leader], read_committed=False)
+        except (KafkaError, ClusterUnreachable):
+            return {}
+
+    found: dict[Partition, int] = {}
+    for answer in await asyncio.gather(*map(of, asked)):
+        found |= {place: at.offset for place, at in answer.items() if not isinstance(at, KafkaError)}
+    return found
+
+
+async def _offsets_of(
+    cluster: ClusterClient, leader: int, wanted: Mapping[Partition, int], read_committed: bool
+) -> dict[Partition, OffsetAt | KafkaError]:
+    topics: dict[str, list[dict[str, int]]] = defaultdict(list)
+    for partition, timestamp in wanted.items():
+        topics[partition.topic].append({"partition_index": partition.number, "timestamp": timestamp})
+    answer = await cluster.ask(
+        leader,
+        ApiKey.LIST_OFFSETS,
+        {
+            "replica_id": -1,
+            "isolation_level": 1 if read_committed else 0,
+            "topics": [{"name": name, "partitions": items} for name, items in topics.items()],
+            "timeout": cluster.timeouts.request_ms,
+        },
+        about="",
+    )
+    found: dict[Partition, OffsetAt | KafkaError] = {}
+    for topic in answer.topics:
+        for item in topic.partitions:
+            partition = Partition(topic.name, item.partition_index)
+            found[partition] = (
+                error_for(item.error_code, None, str(partition))
+                if item.error_code != ErrorCode.none
+                else OffsetAt(item.offset, item.timestamp, item.leader_epoch)
+            )
+    return found
 
 
 async def offsets_or_fail(

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from ottla.client.admin import groups
 from ottla.client.admin.offset_reset import offsets_at, within_bounds
-from ottla.client.admin.topics import Partition, describe_topics, list_offsets
+from ottla.client.admin.topics import Partition, describe_topics, offsets_told
 from ottla.client.cluster import EARLIEST, LATEST
 from ottla.console.clusters import Cluster
 from ottla.console.endpoints import endpoint
 from ottla.console.moments import moment_ms
 from ottla.console.problems import Refused
-from ottla.wire.errors import KafkaError
 
 PAGE = 50
 PAGE_MAX = 500
@@ -61,8 +60,6 @@ async def find_groups(cluster: Cluster, asked: FindGroups) -> Any:
     known = await cluster.groups.get()
     part = asked.q.strip().lower()
     wanted = [group for name, group in sorted(known.listed.items()) if part in name.lower()]
-    places = {place for committed in known.committed.values() for place in committed}
-    ends = await _ends(cluster, places)
     found: list[dict[str, Any]] = []
     for group in wanted:
         committed = known.committed.get(group.id, {})
@@ -75,7 +72,9 @@ async def find_groups(cluster: Cluster, asked: FindGroups) -> Any:
                 "coordinator": group.coordinator,
                 "topics": len({place.topic for place in committed}),
                 "lag": sum(
-                    max(ends[place] - each.offset, 0) for place, each in committed.items() if place in ends
+                    max(known.ends[place] - each.offset, 0)
+                    for place, each in committed.items()
+                    if place in known.ends
                 ),
             }
         )
@@ -202,21 +201,10 @@ async def _wanted(
     return await within_bounds(cluster.client, shifted)
 
 
-async def _ends(cluster: Cluster, places: Iterable[Partition]) -> dict[Partition, int]:
+async def _ends(cluster: Cluster, places: Collection[Partition]) -> dict[Partition, int]:
     """Of partitions that still exist and have a leader."""
-    known = (await cluster.topics.get()).by_name
-    leads = {
-        Partition(name, each.number)
-        for name in {place.topic for place in places}
-        if name in known
-        for each in known[name].partitions
-        if each.leader >= 0
-    }
-    wanted = dict.fromkeys(sorted(leads.intersection(places)), LATEST)
-    if not wanted:
-        return {}
-    found = await list_offsets(cluster.client, wanted)
-    return {place: at.offset for place, at in found.items() if not isinstance(at, KafkaError)}
+    leaders = (await cluster.topics.get()).leaders(places)
+    return await offsets_told(cluster.client, leaders, LATEST)
 
 
 def _shown_places(places: Iterable[Partition]) -> list[dict[str, Any]]:

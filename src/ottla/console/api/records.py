@@ -100,7 +100,7 @@ async def _onwards(
 ) -> dict[str, Any]:
     found: dict[int, list[dict[str, Any]]] = {number: [] for number in starts}
     budget, looked_at, positions = Budget(_BUDGET_S), 0, dict(starts)
-    async for step in walk(client, reading, starts, ends):
+    async for step in walk(client, reading, starts, ends, found_max=limit):
         for record in step.found:
             found[record["partition"]].append(record)
         looked_at, positions = step.looked_at, dict(step.positions)

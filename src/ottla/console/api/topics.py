@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 from ottla.client.admin import configs, topics
 from ottla.client.admin.topics import Partition, TopicState
 from ottla.client.cluster import EARLIEST, LATEST
-from ottla.client.errors import ClusterUnreachable
 from ottla.console.api.settings import changed_settings, shown_settings
 from ottla.console.clusters import Cluster
 from ottla.console.endpoints import endpoint
@@ -248,25 +247,12 @@ async def _offsets(
     states: Iterable[TopicState], cluster: Cluster
 ) -> dict[Partition, tuple[int | None, int | None]]:
     """First and next of every partition whose leader answers."""
-    by_leader: dict[int, list[Partition]] = defaultdict(list)
-    for state in states:
-        for each in state.partitions:
-            if each.leader >= 0:
-                by_leader[each.leader].append(Partition(state.name, each.number))
-
-    async def of(partitions: list[Partition], when: int) -> dict[Partition, int]:
-        try:
-            found = await topics.list_offsets(cluster.client, dict.fromkeys(partitions, when))
-        except (KafkaError, ClusterUnreachable):
-            return {}
-        return {place: at.offset for place, at in found.items() if not isinstance(at, KafkaError)}
-
-    asked = [(places, when) for places in by_leader.values() for when in (EARLIEST, LATEST)]
-    answers = await asyncio.gather(*(of(places, when) for places, when in asked))
-    starts: dict[Partition, int] = {}
-    ends: dict[Partition, int] = {}
-    for (_, when), answer in zip(asked, answers, strict=True):
-        (starts if when == EARLIEST else ends).update(answer)
+    leaders = {
+        Partition(state.name, each.number): each.leader for state in states for each in state.partitions
+    }
+    starts, ends = await asyncio.gather(
+        *(topics.offsets_told(cluster.client, leaders, when) for when in (EARLIEST, LATEST))
+    )
     return {place: (starts.get(place), ends.get(place)) for place in {*starts, *ends}}
 
 

@@ -46,9 +46,17 @@ class Piece(NamedTuple):
 
 
 async def read_piece(
-    client: ClusterClient, reading: Reading, partition: int, offset: int, stop: int, *, max_wait_ms: int = 0
+    client: ClusterClient,
+    reading: Reading,
+    partition: int,
+    offset: int,
+    stop: int,
+    *,
+    max_wait_ms: int = 0,
+    found_max: int | None = None,
 ) -> Piece:
-    """From `offset` on and before `stop`. Where the beginning is gone by now, from where it is."""
+    """From `offset` on and before `stop`. Where the beginning is gone by now, from where it is. It ends where
+    `found_max` were found: a fetch may bring thousands where fifty are wanted."""
     try:
         fetched = await client.fetch(
             reading.topic,
@@ -68,13 +76,19 @@ async def read_piece(
     if not fetched.records:
         return Piece([], max(offset, min(stop, end)), 0, end)
     found, next_offset, looked_at = await asyncio.to_thread(
-        _taken_apart, fetched.records, fetched.aborted, reading, partition, offset, stop
+        _taken_apart, fetched.records, fetched.aborted, reading, partition, offset, stop, found_max
     )
     return Piece(found, next_offset, looked_at, end)
 
 
 def _taken_apart(
-    records: memoryview, aborted: Any, reading: Reading, partition: int, offset: int, stop: int
+    records: memoryview,
+    aborted: Any,
+    reading: Reading,
+    partition: int,
+    offset: int,
+    stop: int,
+    found_max: int | None,
 ) -> tuple[list[dict[str, Any]], int, int]:
     found: list[dict[str, Any]] = []
     looked_at, next_offset = 0, offset
@@ -94,6 +108,8 @@ def _taken_apart(
                         one = _shown(reading, partition, record, facts)
                         if one is not None:
                             found.append(one)
+                            if len(found) == found_max:
+                                return found, record.offset + 1, looked_at
             except CorruptRecords as error:
                 found.append(_damaged(partition, header.base_offset, str(error), facts))
         next_offset = max(next_offset, min(header.last_offset + 1, stop))
@@ -190,14 +206,22 @@ class Step(NamedTuple):
 
 
 async def walk(
-    client: ClusterClient, reading: Reading, starts: Mapping[int, int], stops: Mapping[int, int]
+    client: ClusterClient,
+    reading: Reading,
+    starts: Mapping[int, int],
+    stops: Mapping[int, int],
+    *,
+    found_max: int | None = None,
 ) -> AsyncIterator[Step]:
-    """One fetch from each partition in turn, until all are at their stops."""
+    """One fetch from each partition in turn, until all are at their stops. A step finds at most
+    `found_max`."""
     positions = dict(starts)
     looked_at = 0
     while behind := [number for number in positions if positions[number] < stops[number]]:
         for number in behind:
-            piece = await read_piece(client, reading, number, positions[number], stops[number])
+            piece = await read_piece(
+                client, reading, number, positions[number], stops[number], found_max=found_max
+            )
             if piece.next_offset <= positions[number]:
                 # Nothing comes: what lies ahead is of an open transaction, or gone.
                 piece = piece._replace(next_offset=stops[number])
