@@ -29,6 +29,11 @@ class Checkpoint:
         self._location = location.rstrip("/")
         self._local = _local_path(self._location, str(self._hadoop.get("fs.defaultFS", "file:///")))
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on a disk of this machine, as far as its name tells."""
+        return self._local is not None
+
     def query_id(self) -> str:
         """Stays the same over restarts, and is another one when the checkpoint is deleted."""
         return str(json.loads(self._read("metadata"))["id"])

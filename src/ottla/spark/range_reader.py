@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from itertools import chain
 from typing import Any
 
 from ottla.client.cluster import EARLIEST, LATEST
@@ -37,17 +39,28 @@ def data_lost(what: str, options: SourceOptions) -> None:
     _log.warning("%s Going on with what is left, since failOnDataLoss=false.", what)
 
 
+def read_ranges(wanted: Iterable[OffsetRange], options: SourceOptions) -> Iterator[Any]:
+    """One after the other; the first records of all are asked for at once, so they have to be small."""
+    return chain.from_iterable([read_range(each, options) for each in wanted])
+
+
 def read_range(wanted: OffsetRange, options: SourceOptions) -> Iterator[Any]:
     """Arrow record batches. A task that ends early leaves at most one fetch unused."""
     connection = shared_connection(options.bootstrap_servers, options.client_properties)
+    first = connection.start(_fetch(connection, wanted, wanted.start, _RECORD_BYTES_GUESS, options))
+    return _batches(connection, wanted, first, options)
+
+
+def _batches(
+    connection: Connection, wanted: OffsetRange, pending: Future[Fetched], options: SourceOptions
+) -> Iterator[Any]:
     decoder = ArrowDecoder(wanted.topic, wanted.partition, include_headers=options.include_headers)
     offset = wanted.start
     waited_ms = 0
     record_bytes = _RECORD_BYTES_GUESS
-    pending = connection.start(_fetch(connection, wanted, offset, record_bytes, options))
     while offset < wanted.end:
         try:
-            fetched: Fetched = pending.result()
+            fetched = pending.result()
         except OffsetOutOfRange:
             offset = _first_left(connection, wanted, offset, options)
             if offset < wanted.end:

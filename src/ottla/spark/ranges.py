@@ -10,6 +10,9 @@ from pyspark.sql.datasource import InputPartition
 
 from ottla.spark.positions import Offsets, Partition
 
+# A task costs as much time as the work on some hundreds of records.
+TOGETHER_MAX = 500
+
 
 @dataclass(frozen=True)
 class OffsetRange(InputPartition):
@@ -22,6 +25,13 @@ class OffsetRange(InputPartition):
     @property
     def size(self) -> int:
         return self.end - self.start
+
+
+@dataclass(frozen=True)
+class SmallRanges(InputPartition):
+    """What one task reads of several partitions, one after the other."""
+
+    ranges: tuple[OffsetRange, ...]
 
 
 def split(
@@ -41,6 +51,23 @@ def split(
         cuts = [found.start + found.size * n // count for n in range(count + 1)]
         parts += [OffsetRange(found.topic, found.partition, a, b) for a, b in pairwise(cuts)]
     return parts
+
+
+def together(parts: Iterable[OffsetRange]) -> list[InputPartition]:
+    """Small ranges share tasks: most of the time of a small micro-batch goes into starting its tasks."""
+    large: list[InputPartition] = []
+    small: list[list[OffsetRange]] = []
+    left = 0
+    for part in parts:
+        if part.size > TOGETHER_MAX:
+            large.append(part)
+            continue
+        if part.size > left:
+            small.append([])
+            left = TOGETHER_MAX
+        small[-1].append(part)
+        left -= part.size
+    return large + [SmallRanges(tuple(ranges)) for ranges in small]
 
 
 def limited(start: Mapping[Partition, int], latest: Offsets, rows_max: int) -> Offsets:

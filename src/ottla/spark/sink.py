@@ -26,6 +26,12 @@ __all__ = ["batch_writer", "stream_writer", "write_stream"]
 EXACTLY_ONCE: Final = "exactly_once_v2"
 GUARANTEES: Final = (EXACTLY_ONCE, "at_least_once")
 ADAPTIVE_STAGES: Final = "spark.sql.adaptive.streaming.stateless.enabled"
+# Spark has two ways to write files of a checkpoint. On a local disk both rename in the same way, but the one
+# it prefers starts ten processes for each file (readlink, chmod), which takes many times as long as the file.
+FILE_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
+LOCAL_FILE_MANAGER: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 
 
 def write_stream(
@@ -71,14 +77,18 @@ def write_stream(
     spool = spool_of(spark)
     batches = encoded_batches(df, parsed, partitions, spool, stage)
     writer_class = MicroBatchWriter if guarantee == EXACTLY_ONCE else AtLeastOnceWriter
-    writer = writer_class(parsed, application_id, Checkpoint(spark, checkpoint), spool)
+    place = Checkpoint(spark, checkpoint)
+    writer = writer_class(parsed, application_id, place, spool)
     stream = batches.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint)
     stream = stream.queryName(query_name or application_id).foreachBatch(writer)
     if trigger:
         stream = stream.trigger(**trigger)
     # Adaptive stages run the encoding by itself, before the writer is called, which then could not do it
     # again when a worker is lost.
-    with with_settings(spark, {ADAPTIVE_STAGES: "false"}):
+    settings = {ADAPTIVE_STAGES: "false"}
+    if place.is_local and spark.conf.get(FILE_MANAGER, None) is None:
+        settings[FILE_MANAGER] = LOCAL_FILE_MANAGER
+    with with_settings(spark, settings):
         return stream.start()
 
 

@@ -30,8 +30,8 @@ from ottla.spark.positions import (
     to_stored,
 )
 from ottla.spark.pushdown import PushedFilters
-from ottla.spark.range_reader import data_lost, read_range
-from ottla.spark.ranges import OffsetRange, limited, split
+from ottla.spark.range_reader import data_lost, read_range, read_ranges
+from ottla.spark.ranges import OffsetRange, SmallRanges, limited, split, together
 from ottla.spark.source_options import SourceOptions
 from ottla.spark.values import decoded
 
@@ -44,10 +44,14 @@ def _connect(options: SourceOptions) -> Connection:
 
 
 def _read(partition: InputPartition, options: SourceOptions, value_type: Any) -> Iterator[Any]:
-    # Spark plans one empty partition where there is nothing to read.
-    if not isinstance(partition, OffsetRange):
-        return iter(())
-    batches = read_range(partition, options)
+    match partition:
+        case OffsetRange():
+            batches = read_range(partition, options)
+        case SmallRanges(ranges=ranges):
+            batches = read_ranges(ranges, options)
+        case _:
+            # Spark plans one empty partition where there is nothing to read.
+            return iter(())
     if value_type is None:
         return batches
     return (decoded(batch, options.values, value_type) for batch in batches)
@@ -144,7 +148,11 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Stored, end: Stored) -> Sequence[InputPartition]:
         connection = _connect(self._options)
         ranges = connection.run(self._plan(connection.cluster, from_stored(start), from_stored(end)))
-        return split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
+        options = self._options
+        parts = split(ranges, options.min_partitions, options.max_records_per_partition)
+        # Who says how many tasks there are, or how much is in one, gets that.
+        is_free = options.min_partitions is None and options.max_records_per_partition is None
+        return together(parts) if is_free else parts
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return _read(partition, self._options, self._value_type)

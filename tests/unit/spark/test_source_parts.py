@@ -16,7 +16,7 @@ from pyspark.sql import datasource as ds
 from ottla.client.cluster import EARLIEST, LATEST
 from ottla.spark.positions import from_stored, to_stored
 from ottla.spark.pushdown import PushedFilters
-from ottla.spark.ranges import OffsetRange, limited, split
+from ottla.spark.ranges import TOGETHER_MAX, OffsetRange, SmallRanges, limited, split, together
 from ottla.spark.sink_options import InvalidOption
 from ottla.spark.source_options import source_options
 
@@ -100,6 +100,25 @@ def test_parts_cover_the_ranges_exactly(sizes: Any, at_least: int | None, at_mos
     assert all(part.size > 0 for part in parts)
     if at_most is not None:
         assert all(part.size <= at_most for part in parts)
+
+
+@given(st.lists(st.integers(1, 2 * TOGETHER_MAX), max_size=12))
+def test_small_ranges_share_tasks_and_large_ones_do_not(sizes: list[int]) -> None:
+    ranges = [OffsetRange("t", n, 5, 5 + size) for n, size in enumerate(sizes)]
+    tasks = together(ranges)
+    shared = [task.ranges for task in tasks if isinstance(task, SmallRanges)]
+    assert (
+        sorted(
+            [task for task in tasks if isinstance(task, OffsetRange)]
+            + [each for ranges in shared for each in ranges],
+            key=lambda each: each.partition,
+        )
+        == ranges
+    )
+    loads = [sum(each.size for each in ranges) for ranges in shared]
+    assert all(0 < load <= TOGETHER_MAX for load in loads)
+    # No two neighbours would have fitted into one.
+    assert all(a + b[0].size > TOGETHER_MAX for a, b in zip(loads, shared[1:], strict=False))
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=8), st.integers(1, 500))
