@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -29,21 +30,33 @@ class Stage:
         self.directory = Path(self._directory.name)
         self._broker = BrokerProcess(log_level="warning")
         self._programs: dict[str, subprocess.Popen[bytes]] = {}
+        self._on_sigterm = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
 
     @property
     def bootstrap_servers(self) -> str:
         return self._broker.bootstrap_servers
 
     def __enter__(self) -> Stage:
-        self._broker.start()
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
-        for made in admin.create_topics([NewTopic(*topic) for topic in self._topics.items()]).values():
-            made.result(30)
+        # As Ctrl-C does: with an exception, so that nothing is left behind.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            self._broker.start()
+            admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+            for made in admin.create_topics([NewTopic(*topic) for topic in self._topics.items()]).values():
+                made.result(30)
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        # Once is enough: a second one must not keep this from being done.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for program in self._programs.values():
             if program.poll() is None:
                 program.terminate()
@@ -55,23 +68,32 @@ class Stage:
                 program.wait()
         self._broker.close()
         self._directory.cleanup()
+        signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def free_port(self) -> int:
         [port] = free_ports("127.0.0.1", 1)
         return port
 
-    def run(self, program: str, *arguments: str) -> None:
-        """A program of the example, connected to the broker; what it prints goes to a file."""
-        self._start(program, [sys.executable, program, *arguments])
+    def run(self, program: str, *arguments: str) -> str:
+        """A program of the example, connected to the broker; what it prints goes to a file. Gives the name
+        under which it runs."""
+        return self._start(program, [sys.executable, program, *arguments])
 
-    def run_pipeline(self, program: str) -> None:
-        self.run_ottla("run", program, "--state-dir", str(self.directory / "state"))
+    def run_pipeline(self, program: str) -> str:
+        return self.run_ottla("run", program, "--state-dir", str(self.directory / "state"))
 
-    def run_ottla(self, command: str, *arguments: str) -> None:
+    def run_ottla(self, command: str, *arguments: str) -> str:
         ottla = str(Path(sys.executable).parent / "ottla")
-        self._start(command, [ottla, command, *arguments])
+        return self._start(command, [ottla, command, *arguments])
 
-    def _start(self, name: str, command: list[str]) -> None:
+    def kill(self, name: str) -> None:
+        """Without notice, and with all that it has started."""
+        process = self._programs.pop(name)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def _start(self, program: str, command: list[str]) -> str:
+        name = next(each for each in _numbered(program) if each not in self._programs)
         with (self.directory / f"{name}.log").open("ab") as log:
             self._programs[name] = subprocess.Popen(
                 [*command, "--bootstrap-server", self.bootstrap_servers],
@@ -80,6 +102,7 @@ class Stage:
                 stderr=log,
                 start_new_session=True,
             )
+        return name
 
     def stay(self) -> None:
         """Until Ctrl-C, or until a program ends by itself."""
@@ -95,3 +118,8 @@ class Stage:
             if program.poll() is not None:
                 tail = (self.directory / f"{name}.log").read_text(errors="replace")[-2000:]
                 raise RuntimeError(f"{name} has ended with status {program.returncode}:\n{tail}")
+
+
+def _numbered(program: str) -> Iterator[str]:
+    yield program
+    yield from (f"{program}-{number}" for number in itertools.count(2))

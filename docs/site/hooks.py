@@ -6,6 +6,7 @@ block, which are for the tests that follow guides, become its title or go.
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from typing import Any
@@ -19,6 +20,10 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "bench/README.md": "bench.md",
+    **{
+        f"examples/{name}/README.md": f"examples/{name}/README.md"
+        for name in ("orders", "activity", "metrics", "airline", "ledger", "keyvalue", "container")
+    },
 }
 DOCS = "docs/"
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
@@ -30,6 +35,9 @@ def on_files(files: Files, config: Any) -> Files:
     for source, page in PAGES.items():
         with open(f"{root}/{source}", encoding="utf-8") as file:
             files.append(File.generated(config, page, content=file.read()))
+    # Pictures of the examples, where their pages look for them.
+    for picture in glob.glob("examples/*/*.png", root_dir=root):
+        files.append(File(picture, root, config["site_dir"], config["use_directory_urls"]))
     return files
 
 

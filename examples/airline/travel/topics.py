@@ -1,0 +1,15 @@
+"""The airline's topics, and what they are keyed by."""
+
+FLIGHTS = "flights"
+"""By flight. The latest event is what holds: a delay is another departure, a cancellation another status."""
+BOOKINGS = "bookings"
+"""By booking: as they were sold."""
+REBOOKINGS = "rebookings"
+"""By booking: as they are after somebody took another seat. Only the pipeline writes here."""
+SEATS = "seats"
+"""By flight: seats that may be given to others."""
+CASES = "cases"
+"""By case: a passenger who needs another flight, and what becomes of them."""
+ANSWERS = "answers"
+NOTIFICATIONS = "notifications"
+ALL = (FLIGHTS, BOOKINGS, REBOOKINGS, SEATS, CASES, ANSWERS, NOTIFICATIONS)

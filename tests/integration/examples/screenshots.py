@@ -1,0 +1,118 @@
+"""Takes the pictures of the examples' pages: `make screenshots`, or one of them, by its name."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from console.chromium import Browser, browser
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+DEADLINE_S = 240.0
+
+
+class Shot(NamedTuple):
+    picture: str
+    address: str
+    """How the demo prints it."""
+    ready: str
+    """What is true of the page when there is something to see."""
+    size: tuple[int, int]
+    before: str = ""
+
+
+SHOTS = {
+    "airline": Shot(
+        "board.png",
+        r"(http://localhost:\d+) is the board",
+        "document.querySelectorAll('#cases .OFFERED').length > 2"
+        " && document.querySelectorAll('#cases .REBOOKED').length > 3"
+        " && document.querySelectorAll('.cancelled').length > 0",
+        (1320, 860),
+    ),
+    "orders": Shot(
+        "search.png",
+        r"search: (http://localhost:\d+/search)",
+        "document.querySelectorAll('td.VALIDATED').length > 5"
+        " && document.querySelectorAll('td.FAILED').length > 2",
+        (1000, 640),
+        "document.querySelector('#q').value = 'customer'",
+    ),
+    "metrics": Shot(
+        "dashboard.png",
+        r"(http://localhost:\d+) shows the hosts",
+        "document.querySelectorAll('meter').length === 10 && document.querySelector('.raised, .cleared')",
+        (860, 430),
+    ),
+    "activity": Shot(
+        "site.png",
+        r"(http://localhost:\d+) is the site",
+        "document.querySelectorAll('li').length > 3",
+        (860, 380),
+        "location.hash = 'lamps'; document.querySelector('button').click()",
+    ),
+}
+
+
+@contextmanager
+def demo(name: str) -> Iterator[subprocess.Popen[str]]:
+    here = EXAMPLES / name
+    running = subprocess.Popen([sys.executable, "demo.py"], cwd=here, stdout=subprocess.PIPE, text=True)
+    try:
+        yield running
+    finally:
+        running.send_signal(signal.SIGINT)
+        running.communicate(timeout=120)
+
+
+def address_of(running: subprocess.Popen[str], printed: str) -> str:
+    assert running.stdout is not None
+    for line in running.stdout:
+        if found := re.search(printed, line):
+            return found[1]
+    raise RuntimeError(f"the demo has ended with {running.wait()} and printed no {printed}")
+
+
+def wait_served(address: str, deadline: float) -> None:
+    while True:
+        try:
+            urllib.request.urlopen(address, timeout=10).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def take(name: str, shot: Shot, window: Browser) -> None:
+    with demo(name) as running:
+        address = address_of(running, shot.address)
+        window.resize(*shot.size)
+        deadline = time.monotonic() + DEADLINE_S
+        wait_served(address, deadline)
+        window.open(address)
+        window.run(shot.before or "0")
+        while not window.run(f"!!({shot.ready})"):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{name}: never true: {shot.ready}\n{window.text()}")
+            time.sleep(0.2)
+        window.screenshot(EXAMPLES / name / shot.picture)
+
+
+def main(names: list[str]) -> None:
+    for name in names or SHOTS:
+        with browser() as window:
+            window.prefer("light")
+            take(name, SHOTS[name], window)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
