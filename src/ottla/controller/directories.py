@@ -15,7 +15,7 @@ from ottla.controller.command import Deciding, Result
 from ottla.controller.leadership import Leadership
 from ottla.controller.partition_change import PartitionTarget
 from ottla.metadata.image import MetadataImage, TopicImage
-from ottla.metadata.records import MetadataRecord
+from ottla.metadata.records import NO_LEADER, MetadataRecord
 from ottla.wire.errors import (
     InvalidRequest,
     KafkaError,
@@ -62,13 +62,16 @@ def assign_directories(
         except KafkaError as error:
             outcomes.append(DirectoryOutcome(assignment, error))
             continue
+        partition = topic.partitions[assignment.partition]
         target = PartitionTarget(directories={broker_id: assignment.directory})
+        if partition.leader != NO_LEADER and not broker.has_online(partition.directory(broker_id)):
+            # The directory it was in is gone: this is another log, which has yet to be fetched.
+            target = target._replace(lost=broker_id)
         leadership = staying
         if not broker.has_online(assignment.directory):
             leadership = leaving
-            isr = topic.partitions[assignment.partition].isr
             target = target._replace(
-                isr=tuple(replica for replica in isr if replica != broker_id),
+                isr=tuple(replica for replica in partition.isr if replica != broker_id),
                 election=leadership.election(topic),
             )
         record = leadership.change(topic, assignment.partition, target)

@@ -514,6 +514,10 @@ class LogManager:
         for partition in partitions:
             failed.unopened[partition] = Unopened(refuse, 0, None)
 
+    def has_unopened(self, partition: TopicPartition) -> bool:
+        """Whether its files are in one of the directories, though they could not be opened."""
+        return any(partition in directory.unopened for directory in self._dirs)
+
     def was_closed(self, path: str) -> bool:
         """Whether the directory was left in good order."""
         return any(directory.clean for directory in self._dirs if directory.path == path.rstrip("/"))

@@ -113,7 +113,8 @@ class Directories(NamedTuple):
             )
         log.warning(
             "this node had a directory (directory.id=%s) that is not among log.dirs now: partitions that "
-            "were in it begin empty. If that is not on purpose, stop the broker and add the directory again",
+            "were in it are fetched from their other replicas, and those without any begin empty. If that is "
+            "not on purpose, stop the broker and add the directory again",
             ", ".join(missing),
         )
 

@@ -74,11 +74,14 @@ class LogWork:
         offload: Offload,
         on_made: Callable[[Creation, PartitionLog], None],
         on_failed: Callable[[Creation, str], None],
+        why_lost: Callable[[TopicPartition], str | None] = lambda partition: None,
     ) -> None:
+        """`why_lost` says of a log that is not here why it must not begin empty, if so."""
         self._logs = logs
         self._offload = offload
         self._on_made = on_made
         self._on_failed = on_failed
+        self._why_lost = why_lost
         self._queue: deque[Work] = deque()
         self._failed: list[Work] = []
         self._wanted: dict[TopicPartition, Creation] = {}
@@ -148,6 +151,7 @@ class LogWork:
 
     async def _do(self, works: Sequence[Work]) -> None:
         steps: list[Removal | tuple[Creation, LogDir]] = []
+        works = [work for work in works if isinstance(work, Removal) or self._may_begin_empty(work)]
         creations = [work for work in works if isinstance(work, Creation)]
         try:
             await self._logs.write_down_as_gone([creation.partition for creation in creations])
@@ -155,7 +159,7 @@ class LogWork:
             works = [work for work in works if isinstance(work, Removal)]
             for creation in creations:
                 if self._wanted.get(creation.partition) is creation:
-                    self._creation_failed(creation, error.message)
+                    self._creation_failed(creation, error.message, _look_at("the data directories"))
         for work in works:
             if isinstance(work, Removal):
                 # A thread that syncs would otherwise write into whatever comes in the place.
@@ -166,7 +170,7 @@ class LogWork:
                     work.place = self._logs.dir_for(work.partition, work.place)
                     steps.append((work, work.place))
                 except StorageError as error:
-                    self._creation_failed(work, error.message)
+                    self._creation_failed(work, error.message, _look_at("the data directories"))
         # Not left behind when cancelled: files that were made must not be made again beside them.
         for done in await finished(self._offload.run(self._carry_out, steps)):
             if isinstance(done, _Made):
@@ -175,6 +179,20 @@ class LogWork:
                 self._settle_removal(*done)
         self._progress.set()
         self._progress.clear()
+
+    def _may_begin_empty(self, creation: Creation) -> bool:
+        partition = creation.partition
+        if self._wanted.get(partition) is not creation or self._logs.has_unopened(partition):
+            return True
+        reason = self._why_lost(partition)
+        if reason is not None:
+            self._creation_failed(
+                creation,
+                reason,
+                "Add the directory to log.dirs again and restart the broker, or bring back another replica; "
+                "one that lacks records is elected by kafka-leader-election --election-type unclean",
+            )
+        return reason is None
 
     def _carry_out(
         self, steps: Sequence[Removal | tuple[Creation, LogDir]]
@@ -211,12 +229,12 @@ class LogWork:
                 directory.refused(outcome, doing)
                 reason = outcome.strerror or str(outcome)
             if is_wanted:
-                self._creation_failed(creation, f"{reason} while {doing}", directory.path)
+                self._creation_failed(creation, f"{reason} while {doing}", _look_at(directory.path))
             return
         if directory.failure is not None:
             outcome.release()
             if is_wanted:
-                self._creation_failed(creation, directory.failure, directory.path)
+                self._creation_failed(creation, directory.failure, _look_at(directory.path))
             return
         self._logs.add(directory, outcome)
         if not is_wanted:
@@ -230,14 +248,13 @@ class LogWork:
         outcome.update_config(creation.config)
         self._on_made(creation, outcome)
 
-    def _creation_failed(self, creation: Creation, reason: str, path: str = "the data directories") -> None:
+    def _creation_failed(self, creation: Creation, reason: str, remedy: str) -> None:
         if creation.tries % _SAID_AGAIN_TRIES == 0:
             log.error(
-                "%s is offline: %s. Look at %s: make room, or remove what is in the way; it is tried again "
-                "every %d seconds",
+                "%s is offline: %s. %s; it is tried again every %d seconds",
                 creation.partition,
                 reason,
-                path,
+                remedy,
                 RETRY_SECONDS,
             )
         self._tried(creation)
@@ -278,3 +295,7 @@ class LogWork:
                 )
             removal.tries += 1
             self._failed.append(removal)
+
+
+def _look_at(path: str) -> str:
+    return f"Look at {path}: make room, or remove what is in the way"

@@ -15,6 +15,8 @@ from ottla.log.names import PARTITION_METADATA_FILE
 from ottla.log.types import TopicPartition
 from ottla.metadata.change import MetadataChange
 from ottla.metadata.image import MetadataImage, PartitionImage, ResourceType, TopicImage
+from ottla.metadata.records import NO_LEADER
+from ottla.metadata.uuids import uuid_text
 from ottla.replication.in_sync import InSync
 from ottla.replication.leadership import IsrState
 from ottla.replication.log_work import Creation, LogWork
@@ -90,7 +92,7 @@ class ReplicaManager:
         self._node_id = node_id
         self._config = config
         self._image = MetadataImage()
-        self._work = LogWork(logs, offload, self._made, self._not_made)
+        self._work = LogWork(logs, offload, self._made, self._not_made, self._why_lost)
         logs.on_offline = self._went_offline
         logs.on_moved = self._moved
         # Keyed as the wire has them, so that the hot path looks up without decoding.
@@ -281,6 +283,22 @@ class ReplicaManager:
 
     def _not_made(self, creation: Creation, reason: str) -> None:
         self.by_id[creation.topic_id.bytes].offline[creation.partition.partition] = reason
+
+    def _why_lost(self, tp: TopicPartition) -> str | None:
+        """Of a log that was in a directory which this broker does not have any more: it comes back from
+        whoever leads. Where nobody does, an empty one could lead, and the others would cut theirs."""
+        topic = self._image.topics.get(tp.topic)
+        state = None if topic is None else topic.partition(tp.partition)
+        broker = self._image.brokers.get(self._node_id)
+        if state is None or broker is None or len(state.replicas) == 1:
+            return None
+        directory = state.directory(self._node_id)
+        if broker.has_online(directory) or state.leader not in (NO_LEADER, self._node_id):
+            return None
+        return (
+            f"its log was in a directory (directory.id={uuid_text(directory)}) that this broker does not "
+            "have now, and no other broker leads it"
+        )
 
     def _moved(self, moved: PartitionLog) -> None:
         """To another directory: a log with the same records has taken the place of the one that was."""

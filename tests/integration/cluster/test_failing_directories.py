@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from tests.integration.cluster.steps import create, partitions, produce, wait
 
 from ottla.testing import BrokerCluster, ClusterBroker
@@ -85,3 +86,36 @@ def test_a_replica_whose_log_is_missing_or_corrupt_is_restored_from_the_leader(
     for topic, expected in whole.items():
         cluster.wait_in_sync(topic, 3, timeout_seconds=60)
         assert segment(cluster[3], topic).read_bytes() == expected
+
+
+def test_the_only_replica_in_sync_does_not_come_back_empty_without_its_directory(
+    cluster: BrokerCluster, tmp_path: Path
+) -> None:
+    first = cluster[1]
+    for topic in ("a", "b"):
+        create(cluster, topic, [1, 2])
+        assert produce(cluster, topic, 0, 10) == 10
+    cluster[2].kill9()
+    wait(lambda: all(partitions(cluster, topic)[0][2] == [1] for topic in ("a", "b")))
+    assert first.stop() == 0
+    whole = first.settings
+    first.settings = {**whole, "log.dirs": [f"{tmp_path}/one"]}
+    (lost,) = (topic for topic in ("a", "b") if segment(first, topic, tmp_path / "two").exists())
+    cluster.start()
+    wait(lambda: f"{lost}-0 is offline: its log was in a directory" in first.log)
+    assert end_offset(cluster, "b" if lost == "a" else "a") == 10
+    assert partitions(cluster, lost)[0][0] == -1
+    assert first.stop() == 0
+    first.settings = whole
+    cluster.start()
+    cluster.wait_in_sync(lost, 2, timeout_seconds=60)
+    assert end_offset(cluster, lost) == 10
+
+
+def end_offset(cluster: BrokerCluster, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "unused"})
+    try:
+        _, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+        return int(high)
+    finally:
+        consumer.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
-from small_cluster import Cluster, directory, topic_id
+from small_cluster import Cluster, directory, registration, topic_id
 
 from ottla.controller.directories import DirectoryAssignment, assign_directories
 from ottla.metadata.records import NO_LEADER
@@ -67,3 +67,20 @@ def test_a_replica_that_moves_to_a_good_directory_may_lead_again() -> None:
     assert cluster.partition(index=2).leader == NO_LEADER
     assert assign(cluster, to(1, 2)) == [None]
     assert cluster.partition(index=2).leader == 1
+
+
+def test_a_replica_whose_directory_is_gone_is_not_eligible_once_another_has_it() -> None:
+    cluster = Cluster(1, 2, 3, eligible=True)
+    cluster.topic("t", (1, 2, 3), min_insync_replicas="2")
+    epoch = cluster.image.brokers[1].epoch
+    for broker_id in (3, 1):
+        cluster.heartbeat(broker_id, fence=True)
+    assert (cluster.partition().leader, cluster.partition().eligible_leader_replicas) == (2, (1,))
+    back = registration(1, life=1, previous_epoch=epoch)
+    cluster.register(back._replace(directories=(directory(1, 1),)))
+    cluster.heartbeat(1)
+    assert cluster.partition().eligible_leader_replicas == (1,)
+    assert assign(cluster, to(1, 0)) == [None]
+    assert cluster.partition().eligible_leader_replicas == ()
+    cluster.heartbeat(2, fence=True)
+    assert cluster.partition().leader == NO_LEADER

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ParamSpec, TypeVar
 from uuid import UUID
 
@@ -19,7 +20,8 @@ from ottla.log.manager import LogManager
 from ottla.log.names import RECOVERY_POINTS_FILE
 from ottla.log.types import TopicPartition
 from ottla.metadata.change import between
-from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
+from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from ottla.metadata.records import NO_LEADER
 from ottla.records.records import Record, encode_batch
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.partition import Role
@@ -118,6 +120,41 @@ def test_what_is_in_the_way_takes_one_partition_offline_until_it_is_gone(
             while broker.replicas.find("a", 0) is None:
                 await asyncio.sleep(0.005)
         assert broker.replicas.by_name[b"a"].offline == {}
+        running.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_a_log_whose_directory_is_gone_begins_empty_only_where_another_broker_leads(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr("ottla.replication.log_work.RETRY_SECONDS", 0.01)
+        broker = Broker()
+        me = BrokerImage(1, 1, UUID(int=5), (), (), None, False, False, directories=(UUID(int=98),))
+
+        def commit(leader: int) -> None:
+            state = replace(
+                topic("a", 1).partitions[0],
+                replicas=(1, 2),
+                isr=(1,) if leader == NO_LEADER else (leader,),
+                leader=leader,
+                directories=(UUID(int=99), UUID(int=97)),
+            )
+            before = broker.image
+            broker.image = replace(image(TopicImage("a", UUID(int=1), (state,))), brokers=Map({1: me}))
+            broker.replicas.apply(between(before, broker.image))
+
+        commit(NO_LEADER)
+        running = asyncio.ensure_future(broker.replicas.run())
+        await broker.replicas.wait_made(["a"])
+        with pytest.raises(StorageError, match=r"was in a directory .* that this broker does not have now"):
+            broker.replicas.partition("a", 0)
+        assert "Add the directory to log.dirs again" in caplog.text
+        commit(2)
+        async with asyncio.timeout(10):
+            while broker.replicas.find("a", 0) is None:
+                await asyncio.sleep(0.005)
         running.cancel()
 
     asyncio.run(scenario())
