@@ -21,6 +21,7 @@ from ottla.config.listeners import (
     listener_names,
     parse_address,
     parse_endpoints,
+    parse_headers,
     parse_protocol_map,
     parse_voters,
 )
@@ -244,6 +245,10 @@ class BrokerConfig:
     @property
     def metrics_listener(self) -> Address | None:
         return parse_address("ottla.metrics.listener", self.string("ottla.metrics.listener"))
+
+    @property
+    def otel_headers(self) -> Mapping[str, str]:
+        return parse_headers(self.optional_string("ottla.otel.headers"))
 
     def listener(self, name: str) -> ListenerSettings:
         """A listener of a controller that the map does not name is open, as in Apache Kafka."""

@@ -45,6 +45,14 @@ def parse_address(key: str, text: str) -> Address | None:
     return Address(found["v6"] or found["host"] or "", int(found["port"]))
 
 
+def parse_headers(text: str | None) -> Mapping[str, str]:
+    """ottla.otel.headers: `name=value` each. What they are is nobody's business: they may have a password."""
+    pairs = [each.strip() for each in (text or "").split(",") if each.strip()]
+    if not all("=" in each for each in pairs):
+        raise ConfigError("ottla.otel.headers: must be name=value pairs, separated by commas")
+    return dict(each.split("=", 1) for each in pairs)
+
+
 def listener_names(text: str) -> frozenset[str]:
     return frozenset(name.strip().upper() for name in text.split(",") if name.strip())
 

@@ -6,6 +6,7 @@ The files are all there is to it: a node that is started with its own, by whomev
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from posixpath import splitext
 from typing import NamedTuple
 
 from ottla.config.key import ConfigError
@@ -99,8 +100,21 @@ def local_properties(
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": ",".join(each.voter for each in nodes),
         "log.dirs": node.data_dir,
+        **_kept_apart(node, given),
         **({} if node.relayed is None else _relayed_properties(node, node.relayed)),
     }
+
+
+def _kept_apart(node: LocalNode, given: Mapping[str, str]) -> dict[str, str]:
+    """What is given once and only one process can have: the others take the ports after it, or own files."""
+    own = {}
+    host, _, port = given.get("ottla.metrics.listener", "").rpartition(":")
+    if port.isdecimal() and int(port):
+        own["ottla.metrics.listener"] = f"{host}:{int(port) + node.id - 1}"
+    if audit_log := given.get("ottla.audit.log"):
+        stem, extension = splitext(audit_log)
+        own["ottla.audit.log"] = f"{stem}-{node.id}{extension}"
+    return own
 
 
 def _relayed_properties(node: LocalNode, relayed: Relayed) -> dict[str, str]:

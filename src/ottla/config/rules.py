@@ -12,6 +12,7 @@ from ottla.config.listeners import (
     parse_address,
     parse_connection_overrides,
     parse_endpoints,
+    parse_headers,
     parse_protocol_map,
     parse_voters,
 )
@@ -75,9 +76,7 @@ def _check_metrics(values: Values) -> None:
     endpoint_url = cast(str, values["ottla.otel.endpoint"])
     if endpoint_url and not endpoint_url.startswith(("http://", "https://")):
         raise ConfigError(f"ottla.otel.endpoint={endpoint_url}: must begin with http:// or https://")
-    for header in cast("tuple[str, ...]", values["ottla.otel.headers"]):
-        if "=" not in header:
-            raise ConfigError("ottla.otel.headers: must be name=value pairs, separated by commas")
+    parse_headers(cast("str | None", values["ottla.otel.headers"]))
     if values["ottla.metrics.tls.key.file"] and not values["ottla.metrics.tls.certificate.file"]:
         raise ConfigError("ottla.metrics.tls.key.file: give ottla.metrics.tls.certificate.file, too")
 

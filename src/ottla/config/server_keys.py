@@ -200,8 +200,8 @@ SERVER_KEYS = (
     ),
     ConfigKey(
         "ottla.otel.headers",
-        ConfigType.LIST,
-        (),
+        ConfigType.PASSWORD,
+        None,
         "Headers that go with each push, as name=value separated by commas.",
         importance="low",
     ),

@@ -82,6 +82,7 @@ def test_a_token_of_the_issuer_lets_in(issuer: Issuer, gets_in: Callable[..., bo
         {"iat": None},
         {"sub": None},
         {"sub": ""},
+        {"sub": "\ud800"},
         {"scope": 7},
     ],
     ids=lambda claims: "-".join(f"{name}" for name in claims),

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from joserfc import jwt
 from joserfc.jwk import KeySet, RSAKey
+from joserfc.jws import serialize_compact
 
 ISSUER, AUDIENCE = "https://issuer.example", "kafka"
 TOKEN_SECONDS = 600
@@ -39,7 +39,8 @@ class Issuer:
         said = {"sub": "dora", "iss": ISSUER, "aud": [AUDIENCE], "iat": now, "exp": now + TOKEN_SECONDS}
         said |= claims
         header = {"alg": algorithm, **({"kid": key.kid} if key.kid else {})}
-        return jwt.encode(header, {k: v for k, v in said.items() if v is not None}, key, [algorithm])
+        text = json.dumps({k: v for k, v in said.items() if v is not None})
+        return serialize_compact(header, text, key, [algorithm])
 
     def forged_token(self) -> str:
         """Says the same and is signed by somebody else, who calls its key the same."""

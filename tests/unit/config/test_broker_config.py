@@ -33,6 +33,14 @@ def test_an_empty_file_gives_a_working_broker() -> None:
     assert config.optional_string("broker.rack") is None
 
 
+def test_headers_for_a_collector_are_shown_to_nobody() -> None:
+    config = broker(ottla_otel_headers="X-Api-Key=a=b, X-Other=c")
+    assert config.otel_headers == {"X-Api-Key": "a=b", "X-Other": "c"}
+    (described,) = (each for each in config.describe() if each.name == "ottla.otel.headers")
+    assert described.sensitive
+    assert described.value is None
+
+
 def test_unknown_keys_are_kept_apart_and_sorted() -> None:
     config = BrokerConfig.from_properties({"zookeeper.connect": "x", "ssl.key": "y", "num.partitions": "3"})
     assert config.unknown_keys == ("ssl.key", "zookeeper.connect")

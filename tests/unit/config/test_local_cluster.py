@@ -21,6 +21,18 @@ def test_three_nodes_know_each_other_and_keep_apart() -> None:
     assert all(each["num.partitions"] == "6" for each in settings)
 
 
+def test_what_only_one_process_can_have_is_kept_apart() -> None:
+    nodes = local_nodes("/data", [1, 2], [3, 4])
+    given = {"ottla.metrics.listener": "[::1]:9404", "ottla.audit.log": "/var/log/ottla.d/audit.log"}
+    first, second = (local_properties(node, nodes, "r", given) for node in nodes)
+    assert first["ottla.metrics.listener"] == "[::1]:9404"
+    assert second["ottla.metrics.listener"] == "[::1]:9405"
+    assert first["ottla.audit.log"] == "/var/log/ottla.d/audit-1.log"
+    assert second["ottla.audit.log"] == "/var/log/ottla.d/audit-2.log"
+    free = {"ottla.metrics.listener": "127.0.0.1:0", "ottla.audit.log": ""}
+    assert local_properties(nodes[1], nodes, "r", free).items() >= free.items()
+
+
 @pytest.mark.parametrize(("brokers", "replicas", "in_sync"), [(1, "1", "1"), (2, "2", "1"), (5, "3", "2")])
 def test_replicas_follow_from_the_number_of_brokers(brokers: int, replicas: str, in_sync: str) -> None:
     nodes = local_nodes("/data", range(1, brokers + 1), range(100, 100 + brokers))

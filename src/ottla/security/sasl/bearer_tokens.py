@@ -114,6 +114,8 @@ class _Claims:
         subject = claims.get(self._subject)
         if not isinstance(subject, str) or not subject.strip():
             raise LoginRefused(_INVALID, f"its claim {self._subject} names nobody")
+        if not _is_unicode(subject):
+            raise LoginRefused(_INVALID, f"its claim {self._subject} has halves of characters")
         return Granted(f"User:{subject}", expires_at_ms=int(expires_s * 1000))
 
     @staticmethod
@@ -122,6 +124,15 @@ class _Claims:
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _TIMES_MAX:
             raise LoginRefused(_INVALID, f"its claim {name} is no time")
         return float(value)
+
+
+def _is_unicode(text: str) -> bool:
+    r"""JSON may have halves of characters (`"\ud800"`), which no answer and no record can have."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _jose(url: str) -> tuple[Callable[[str, Any], Mapping[str, Any]], Callable[[Any], Any]]:

@@ -32,7 +32,7 @@ class OtlpPusher:
         self._url = config.string("ottla.otel.endpoint").rstrip("/") + _PATH
         self._headers = {
             "Content-Type": "application/json",
-            **dict(each.split("=", 1) for each in config.strings("ottla.otel.headers")),
+            **config.otel_headers,
         }
         clock = gathering.broker.runtime.clock
         self._began_ms = clock.now_ms()
