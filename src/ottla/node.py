@@ -10,7 +10,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.config import BrokerConfig, ConfigError, Endpoint, advertise, resolve_topic
+from ottla.config import (
+    BrokerConfig,
+    ConfigError,
+    Endpoint,
+    advertise,
+    resolve_topic,
+)
 from ottla.config.listeners import SECURITY_PROTOCOLS
 from ottla.controller.brokers import BrokerRegistration
 from ottla.controller.config_faults import ConfigFaults
@@ -20,6 +26,7 @@ from ottla.coordinator.groups.coordinator import GroupCoordinator
 from ottla.coordinator.groups.settings import GroupSettings
 from ottla.coordinator.host.shard_log import ReplicatedShardLog
 from ottla.coordinator.share.coordinator import ShareCoordinator
+from ottla.coordinator.share.persister import SharePersister
 from ottla.coordinator.share.settings import ShareSettings
 from ottla.coordinator.transactions.coordinator import TransactionCoordinator
 from ottla.coordinator.transactions.other_brokers import OtherBrokers
@@ -51,6 +58,9 @@ from ottla.replication.cold_reads import ColdReads
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.nearest import replica_selector
 from ottla.replication.sessions import FetchSessions
+from ottla.replication.share.groups import ShareGroups
+from ottla.replication.share.settings import SettingsOfGroups
+from ottla.replication.share.share_partitions import SharePartitions
 from ottla.runtime import Runtime
 from ottla.runtime.tasks import TaskScope
 from ottla.security.audit import AuditLog
@@ -295,12 +305,27 @@ class Node:
             groups=groups,
             transactions=transactions,
             share_states=self._share_states,
+            share_groups=self._share_groups(replicas, metadata),
             telemetry=ClientTelemetry(runtime.clock, runtime.random, config.integer("telemetry.max.bytes")),
             tasks=self._core,
             authorizer=self._make_authorizer(),
             quotas=ClientQuotas(runtime.clock, config),
         )
         return self._broker
+
+    def _share_groups(self, replicas: ReplicaManager, metadata: MetadataPublisher) -> ShareGroups:
+        clock, ask = self._runtime.clock, self._other_brokers.ask
+        persister = SharePersister(
+            self._config.node_id, self._share_states, lambda: metadata.image, ask, clock, self._core
+        )
+
+        settings_of = SettingsOfGroups(lambda: self._broker.config, lambda: metadata.image)
+        return ShareGroups(
+            SharePartitions(replicas, persister, settings_of, clock, self._core),
+            settings_of,
+            lambda: self._broker.config.integer("group.share.max.share.sessions"),
+            self._core,
+        )
 
     def _make_guards(self, metadata: MetadataPublisher) -> Guards | None:
         config = self._config
@@ -688,6 +713,7 @@ class Node:
         self._groups.apply(change)
         self._transactions.apply(change)
         self._share_states.apply(change)
+        self._broker.share_groups.apply(change)
         self._other_brokers.apply(change)
         self._broker.telemetry.apply(change)
         if self._broker.quotas is not None:

@@ -200,6 +200,5 @@ SHARE_KEYS = (
         2000,
         "Most share sessions of a broker.",
         minimum=1,
-        effective=False,
     ),
 )

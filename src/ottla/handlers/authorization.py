@@ -307,6 +307,8 @@ RULES: dict[int, Rule] = {
                 _topics(Operation.DESCRIBE, "each topic, where all are asked for", _LEFT_OUT),
             ),
         ),
+        Rule(ApiKey.SHARE_FETCH, (_group(Operation.READ), _topics(Operation.READ))),
+        Rule(ApiKey.SHARE_ACKNOWLEDGE, (_group(Operation.READ), _topics(Operation.READ))),
         Rule(ApiKey.ADD_RAFT_VOTER, (_cluster(Operation.ALTER),)),
         Rule(ApiKey.REMOVE_RAFT_VOTER, (_cluster(Operation.ALTER),)),
         Rule(ApiKey.INITIALIZE_SHARE_GROUP_STATE, (_cluster(Operation.CLUSTER_ACTION),)),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.replication.manager import ReplicaManager
     from ottla.replication.nearest import RackAware
     from ottla.replication.sessions import FetchSessions
+    from ottla.replication.share.groups import ShareGroups
     from ottla.runtime import Runtime
     from ottla.runtime.tasks import TaskScope
     from ottla.security.authorizer import Authorizer
@@ -62,6 +63,8 @@ class Broker:
     transactions: TransactionCoordinator
     share_states: ShareCoordinator
     """What share groups have read; the groups themselves are among the others."""
+    share_groups: ShareGroups
+    """The partitions that they read here."""
     telemetry: ClientTelemetry
     tasks: TaskScope
     """For work that must not be lost with its connection; a failure in it ends the node."""

@@ -128,6 +128,8 @@ REGISTRY: dict[int, Api] = {
         Api(ApiKey.PUSH_TELEMETRY, 0, 0, "telemetry"),
         Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, "configs", looks_up=True),
         Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "topic_partitions", looks_up=True),
+        Api(ApiKey.SHARE_FETCH, 1, 2, "share_fetch"),
+        Api(ApiKey.SHARE_ACKNOWLEDGE, 1, 2, "share_acknowledge"),
         Api(ApiKey.ADD_RAFT_VOTER, 0, 1, "voters", is_forwarded=True),
         Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, "voters", is_forwarded=True),
         Api(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, 0, "share_states"),

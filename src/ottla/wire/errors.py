@@ -268,6 +268,22 @@ class InvalidGroupId(KafkaError):
     code = ErrorCode.invalid_group_id
 
 
+class InvalidRecordState(KafkaError):
+    code = ErrorCode.invalid_record_state
+
+
+class ShareSessionNotFound(KafkaError):
+    code = ErrorCode.share_session_not_found
+
+
+class InvalidShareSessionEpoch(KafkaError):
+    code = ErrorCode.invalid_share_session_epoch
+
+
+class ShareSessionLimitReached(KafkaError):
+    code = ErrorCode.share_session_limit_reached
+
+
 class GroupIdNotFound(KafkaError):
     code = ErrorCode.group_id_not_found
 

@@ -683,6 +683,31 @@ CASES = (
         (((Operation.DESCRIBE, AclResource.GROUP, "none"),),),
     ),
     Case(
+        ApiKey.SHARE_FETCH,
+        1,
+        {
+            "group_id": GROUP,
+            "member_id": "m",
+            "share_session_epoch": 0,
+            "max_wait": 0,
+            "min_bytes": 1,
+            "max_bytes": 1 << 20,
+            "max_records": 500,
+            "batch_size": 500,
+            "topics": [
+                {"topic_id": TOPIC_ID, "partitions": [{"partition_index": 0, "acknowledgement_batches": []}]}
+            ],
+            "forgotten_topics_data": [],
+        },
+        ((topic(_O.READ),), (group(_O.READ),), (group(_O.READ), topic(_O.READ))),
+    ),
+    Case(
+        ApiKey.SHARE_ACKNOWLEDGE,
+        1,
+        {"group_id": GROUP, "member_id": "nobody", "share_session_epoch": 5, "topics": []},
+        ((topic(_O.READ),), (group(_O.READ),)),
+    ),
+    Case(
         ApiKey.LIST_CONFIG_RESOURCES,
         0,
         {},

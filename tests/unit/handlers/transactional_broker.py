@@ -171,6 +171,7 @@ class TransactionalBroker:
             groups=self.groups,
             transactions=self.coordinator,
             share_states=nothing,
+            share_groups=nothing,
             telemetry=nothing,
             tasks=tasks,
         )

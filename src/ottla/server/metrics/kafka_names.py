@@ -211,6 +211,16 @@ KAFKA_METRICS: tuple[Declared[Numbers], ...] = (
         "Fetch sessions that are open.",
         lambda found: found.fetch_sessions,
     ),
+    _broker(
+        "kafka_server_sharesessioncache_sharesessionscount",
+        "Sessions of members of share groups that are open.",
+        lambda found: found.share_sessions,
+    ),
+    _broker(
+        "kafka_server_sharesessioncache_sharepartitionscount",
+        "Partitions in sessions of members of share groups.",
+        lambda found: found.share_session_partitions,
+    ),
     # Replicas.
     _broker("kafka_server_kafkaserver_brokerstate", "3: the broker is running.", lambda found: _RUNNING),
     _broker(

@@ -84,6 +84,8 @@ class Numbers:
     software: Mapping[tuple[str, str, str], int]
     """Connections by name, version and listener."""
     fetch_sessions: int
+    share_sessions: int
+    share_session_partitions: int
     led_topics: Mapping[str, int]
     """Partitions of the topics of which this broker leads the first one."""
     group_lag: GroupLag
@@ -163,6 +165,8 @@ def read_numbers(
         connections=connections,
         software=software,
         fetch_sessions=len(broker.fetch_sessions),
+        share_sessions=len(broker.share_groups.sessions),
+        share_session_partitions=broker.share_groups.sessions.partition_count,
         led_topics={
             name: len(topic.partitions)
             for name, topic in image.topics.items()

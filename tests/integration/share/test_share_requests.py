@@ -1,0 +1,190 @@
+"""ShareFetch and ShareAcknowledge on the wire."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from kio.schema.errors import ErrorCode
+from share_member import (
+    ACCEPT,
+    REJECT,
+    RELEASE,
+    RENEW,
+    Member,
+    acquired,
+    create_topic,
+    only_row,
+    produce,
+    values,
+)
+
+import ottla.testing
+
+NAMES = (f"share-{n}" for n in itertools.count())
+NONE = ErrorCode.none
+LOCK_MS = 1000
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[str]:
+    settings = {
+        "group.share.record.lock.duration.ms": LOCK_MS,
+        "group.share.min.record.lock.duration.ms": LOCK_MS,
+        "share.coordinator.state.topic.num.partitions": 2,
+    }
+    with ottla.testing.broker(set=settings) as started:
+        yield started.bootstrap_servers
+
+
+@pytest.fixture
+def member(broker: str) -> Iterator[Member]:
+    name = next(NAMES)
+    found = Member(broker, name, create_topic(broker, name))
+    found.initialize()
+    produce(broker, name, *(f"r{n}" for n in range(10)))
+    assert not acquired(found.fetch(records_max=0))
+    yield found
+    found.connection.close()
+
+
+def another(broker: str, member: Member, name: str = "two") -> Member:
+    return Member(broker, member.group, member.topic_id, name)
+
+
+def test_records_are_acquired_by_one_member_and_acknowledged(broker: str, member: Member) -> None:
+    answer = member.fetch(wait_ms=5000)
+    assert values(answer) == [f"r{n}" for n in range(10)]
+    assert acquired(answer) == [(0, 9, 1)]
+    assert answer.acquisition_lock_timeout.total_seconds() * 1000 == LOCK_MS
+    two = another(broker, member)
+    assert not acquired(two.fetch())
+    assert only_row(member.acknowledge([(0, 9, [ACCEPT])])).error_code == NONE
+    stored = member.stored()
+    assert [(b.first_offset, b.last_offset, b.delivery_state) for b in stored.state_batches] in (
+        [(0, 9, 2)],
+        [],
+    )
+
+
+def test_acknowledgements_come_with_the_next_fetch(broker: str, member: Member) -> None:
+    member.fetch(wait_ms=5000)
+    answer = member.fetch([(0, 3, [ACCEPT, RELEASE, REJECT, RELEASE]), (4, 9, [ACCEPT])], wait_ms=5000)
+    assert only_row(answer).acknowledge_error_code == NONE.value
+    assert acquired(answer) == [(1, 1, 2), (3, 3, 2)]
+    assert values(answer) == ["r1", "r3"]
+
+
+def test_a_fetch_waits_for_records_and_for_those_that_are_released(broker: str, member: Member) -> None:
+    member.fetch(wait_ms=5000)
+    two = another(broker, member)
+    assert not acquired(two.fetch())
+    two.send_fetch(wait_ms=20_000)
+    member.acknowledge([(0, 9, [RELEASE])])
+    assert acquired(two.receive_fetch()) == [(0, 9, 2)]
+    two.acknowledge([(0, 9, [ACCEPT])])
+    two.send_fetch(wait_ms=20_000)
+    produce(broker, member.group, "late")
+    assert values(two.receive_fetch()) == ["late"]
+
+
+def test_expired_locks_give_records_to_others(broker: str, member: Member) -> None:
+    member.fetch(wait_ms=5000)
+    two = another(broker, member)
+    assert not acquired(two.fetch())
+    assert acquired(two.fetch(wait_ms=20_000)) == [(0, 9, 2)]
+    refused = only_row(member.acknowledge([(0, 9, [ACCEPT])]))
+    assert refused.error_code == ErrorCode.invalid_record_state
+
+
+def test_a_renewed_lock_holds(broker: str, member: Member) -> None:
+    member.fetch(wait_ms=5000, records_max=1, mode=1)
+    began = time.monotonic()
+    two = another(broker, member)
+    assert acquired(two.fetch(wait_ms=5000)) == [(1, 9, 1)]
+    two.acknowledge([(1, 9, [ACCEPT])])
+    two.send_fetch(wait_ms=20_000)
+    while time.monotonic() < began + 1.5 * LOCK_MS / 1000:
+        answer = member.acknowledge([(0, 0, [RENEW])], renews=True)
+        assert only_row(answer).error_code == NONE
+        time.sleep(0.05)
+    assert only_row(member.acknowledge([(0, 0, [RELEASE])])).error_code == NONE
+    assert acquired(two.receive_fetch()) == [(0, 0, 2)]
+
+
+def test_a_connection_that_ends_releases_what_it_had(broker: str, member: Member) -> None:
+    two = another(broker, member)
+    assert acquired(two.fetch(wait_ms=5000)) == [(0, 9, 1)]
+    two.connection.close()
+    assert acquired(member.fetch(wait_ms=20_000)) == [(0, 9, 2)]
+
+
+def test_the_last_epoch_releases_too(broker: str, member: Member) -> None:
+    two = another(broker, member)
+    assert acquired(two.fetch(wait_ms=5000)) == [(0, 9, 1)]
+    answer = two.acknowledge([(0, 4, [ACCEPT])], epoch=-1)
+    assert only_row(answer).error_code == NONE
+    assert acquired(member.fetch(wait_ms=5000)) == [(5, 9, 2)]
+    assert two.acknowledge([(5, 9, [ACCEPT])]).error_code == ErrorCode.share_session_not_found
+
+
+def test_an_exact_number_of_records(broker: str) -> None:
+    name = next(NAMES)
+    member = Member(broker, name, create_topic(broker, name))
+    member.initialize()
+    assert not acquired(member.fetch())
+    assert not acquired(member.fetch())
+    produce(broker, name, *(f"r{n}" for n in range(10)), settings={"batch.size": 100_000})
+    assert acquired(member.fetch(records_max=3, mode=1, wait_ms=5000)) == [(0, 2, 1)]
+    assert acquired(member.fetch(records_max=4, mode=1, wait_ms=5000)) == [(3, 6, 1)]
+
+
+def test_a_fetch_waits_for_enough_bytes(broker: str, member: Member) -> None:
+    answer = member.fetch(wait_ms=300, min_bytes=100_000)
+    assert acquired(answer) == [(0, 9, 1)]
+
+
+def test_requests_that_do_not_fit_the_session(broker: str, member: Member) -> None:
+    assert member.fetch(epoch=7).error_code == ErrorCode.invalid_share_session_epoch
+    assert member.acknowledge([], epoch=0).error_code == ErrorCode.invalid_share_session_epoch
+    two = another(broker, member)
+    assert two.fetch([(0, 0, [ACCEPT])]).error_code == ErrorCode.invalid_request
+    assert two.fetch(epoch=1).error_code == ErrorCode.share_session_not_found
+    assert another(broker, member, "x" * 40).fetch().error_code == ErrorCode.invalid_request
+
+
+@pytest.mark.parametrize(
+    "acks",
+    [
+        [(3, 1, [ACCEPT])],
+        [(0, 3, [ACCEPT, ACCEPT])],
+        [(0, 3, [])],
+        [(0, 3, [7])],
+        [(0, 3, [RENEW])],
+        [(5, 6, [ACCEPT]), (0, 1, [ACCEPT])],
+    ],
+)
+def test_malformed_acknowledgements_change_nothing(
+    broker: str, member: Member, acks: list[tuple[int, int, list[int]]]
+) -> None:
+    member.fetch(wait_ms=5000)
+    assert only_row(member.acknowledge(acks)).error_code == ErrorCode.invalid_request
+    assert only_row(member.acknowledge([(0, 9, [ACCEPT])])).error_code == NONE
+
+
+def test_deleted_records_are_given_to_nobody(broker: str, member: Member) -> None:
+    admin = AdminClient({"bootstrap.servers": broker})
+    for future in admin.delete_records([TopicPartition(member.group, 0, 4)]).values():
+        future.result()
+    assert acquired(member.fetch(wait_ms=5000)) == [(4, 9, 1)]
+
+
+def test_a_deleted_topic_is_unknown(broker: str, member: Member) -> None:
+    member.send_fetch(wait_ms=20_000, min_bytes=100_000)
+    admin = AdminClient({"bootstrap.servers": broker})
+    admin.delete_topics([member.group])[member.group].result()
+    assert only_row(member.receive_fetch()).error_code == ErrorCode.unknown_topic_id
