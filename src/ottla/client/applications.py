@@ -84,9 +84,12 @@ async def _write(cluster: ClusterClient, application_id: str, value: bytes | Non
 def _read(application_id: str, value: bytes | None) -> Announcement | None:
     try:
         data = json.loads(value or b"null")
-        return Announcement(
+        found = Announcement(
             application_id, str(data["url"]), str(data["host"]), int(data["pid"]), int(data["startedMs"])
         )
-    except (ValueError, TypeError, KeyError):
+        # Whoever may write the topic may write anything.
+        json.dumps(data, ensure_ascii=False).encode()
+        return found
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         # Taken back, or of a version to come.
         return None

@@ -184,7 +184,12 @@ class Console:
             cluster, user = asked.cluster, asked.user
             settings = self._with_login(asked.cluster)
             key = await self.sessions.log_in(
-                request.cookies.get(COOKIE), settings, asked.user, asked.password, asked.mechanism
+                request.cookies.get(COOKIE),
+                settings,
+                asked.user,
+                asked.password,
+                asked.mechanism,
+                _address(request),
             )
             outcome = "done"
         except Exception as error:
@@ -260,8 +265,9 @@ class Console:
     def _note(
         self, request: Request, who: str, cluster: str, what: str, asked: dict[str, Any], outcome: str
     ) -> None:
-        address = request.client.host if request.client else NOBODY
-        note_change(who=who, address=address, cluster=cluster, what=what, asked=asked, outcome=outcome)
+        note_change(
+            who=who, address=_address(request), cluster=cluster, what=what, asked=asked, outcome=outcome
+        )
 
 
 def console_app(
@@ -297,6 +303,10 @@ def console_app(
     # Of whom it asks for, and by which scheme, a proxy tells, too.
     app: Any = ProxyHeadersMiddleware(guarded, trusted_hosts=list(believed))
     return app if user_header is None else ProxyUser(app, user_header, believed)
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else NOBODY
 
 
 async def _body(request: Request) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from ottla.console.problems import Refused
 
 T = TypeVar("T")
 
+_INT_MAX = (1 << 63) - 1
+"""More than that the protocol cannot say."""
 _TRUE = {"true", "1", "yes", "on"}
 _FALSE = {"false", "0", "no", "off", ""}
 
@@ -97,7 +99,10 @@ def _read(field: Field, kind: Any, value: Any, *, is_text: bool) -> Any:
     if origin is dict:
         if not isinstance(value, dict):
             raise Refused(f"{field.name} must be an object")
-        return {str(key): _read(field, parts[1], item, is_text=is_text) for key, item in value.items()}
+        return {
+            _plain(field, str, key, is_text=is_text): _read(field, parts[1], item, is_text=is_text)
+            for key, item in value.items()
+        }
     return _plain(field, kind, value, is_text=is_text)
 
 
@@ -110,14 +115,20 @@ def _plain(field: Field, kind: Any, value: Any, *, is_text: bool) -> Any:
                 return value.lower() in _TRUE
         elif kind is int and not isinstance(value, bool):
             if isinstance(value, int) or (isinstance(value, str) and value.strip()):
-                return int(value)
+                read = int(value)
+                if -_INT_MAX <= read <= _INT_MAX:
+                    return read
         elif kind is float and not isinstance(value, bool):
             return float(value)
         elif kind is str and isinstance(value, str):
+            # Half of a pair of surrogates, which JSON can name, is no text that could be sent.
+            value.encode()
             return value
     except (TypeError, ValueError):
         pass
-    raise Refused(f"{field.name} is {value!r}; it must be {_NAMES[kind]}")
+    # Refusals are written down, too.
+    said = "not that" if field.secret else f"{value!r}"
+    raise Refused(f"{field.name} is {said}; it must be {_NAMES[kind]}")
 
 
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}

@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Collection
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import unquote
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -110,11 +109,8 @@ def path_values(scope: Scope) -> dict[str, str]:
 
 
 def _cookie(scope: Scope) -> str | None:
-    try:
-        found = SimpleCookie(Headers(scope=scope).get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return None
-    return found.value if found is not None and found.value else None
+    """Read as the token's check reads it. Others of the same machine may have cookies of whatever form."""
+    return HTTPConnection(scope).cookies.get(COOKIE) or None
 
 
 def _without_port(host: str) -> str:

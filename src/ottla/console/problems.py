@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import NamedTuple
 
 from ottla.client.errors import ClusterUnreachable
@@ -45,7 +46,7 @@ class Problem(NamedTuple):
     """Apache Kafka's name of the error, where a broker gave one."""
 
 
-EXPECTED = (Refused, KafkaError, ClusterUnreachable, PeerLost, PeerUnusable, InDoubt)
+EXPECTED = (Refused, KafkaError, ClusterUnreachable, PeerLost, PeerUnusable, InDoubt, struct.error)
 """Everything else is a mistake of the console's own."""
 
 
@@ -58,6 +59,8 @@ def problem_of(error: Exception) -> Problem:
             if error.about:
                 text = f"{error.about}: {text}"
             return Problem(_status(error.code), text, error.code.name.upper())
+        case struct.error():
+            return Problem(400, f"a number is larger than the protocol can say: {error}")
         case ClusterUnreachable() | PeerLost() | PeerUnusable() | InDoubt():
             return Problem(503, str(error))
         case _:

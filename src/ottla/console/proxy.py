@@ -32,7 +32,13 @@ class ProxyUser:
             text = f"{host} is not the proxy that people come through; --proxy {host} would make it one\n"
             await PlainTextResponse(text, 403)(scope, receive, send)
             return
-        user = Headers(scope=scope).get(self._header, "").strip()
+        users = Headers(scope=scope).getlist(self._header)
+        if len(users) > 1:
+            # One may be of whoever asks, handed on: nobody could say which.
+            text = f"{self._header} is there more than once; the proxy has to replace what it gets\n"
+            await PlainTextResponse(text, 400)(scope, receive, send)
+            return
+        user = users[0].strip() if users else ""
         if not user:
             text = f"the proxy has not said who you are: {self._header} is missing; log in there\n"
             await PlainTextResponse(text, 401)(scope, receive, send)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -18,6 +19,10 @@ SESSIONS_MAX = 64
 """Each has a thread and connections of its own for every cluster."""
 IDLE_S_MAX = 8 * 3600.0
 MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+OF_ONE_USER_MAX = 8
+"""So that one who has a password cannot end everybody else's."""
+GUESSES_OF_ONE_MAX = 2
+"""At once, from one address: who guesses many passwords must not stand before all others."""
 _GUESSES_AT_ONCE = 4
 _AFTER_A_GUESS_S = 1.0
 
@@ -43,6 +48,7 @@ class Sessions:
     def __init__(self) -> None:
         self._by_key: dict[str, Session] = {}
         self._guesses = asyncio.Semaphore(_GUESSES_AT_ONCE)
+        self._guessing: Counter[str] = Counter()
 
     def find(self, key: str | None) -> Session | None:
         self._end_idle_ones()
@@ -52,11 +58,41 @@ class Sessions:
         return session
 
     async def log_in(
-        self, key: str | None, settings: ClusterSettings, user: str, password: str, mechanism: str
+        self,
+        key: str | None,
+        settings: ClusterSettings,
+        user: str,
+        password: str,
+        mechanism: str,
+        address: str,
     ) -> str:
         """The key of the session, which is a new one: nobody can have planted it. Logged in to several
         clusters, under one name, is one session."""
         named = replace(settings, properties=as_user(settings.properties, user, password, mechanism))
+        if self._guessing[address] >= GUESSES_OF_ONE_MAX:
+            raise Refused(f"too many log-ins at once from {address}; try again in a second", 429)
+        self._guessing[address] += 1
+        try:
+            await self._prove(named, user, mechanism)
+        finally:
+            self._guessing[address] -= 1
+            if not self._guessing[address]:
+                del self._guessing[address]
+        session = self._by_key.pop(key, None) if key else None
+        if session is not None and session.user != user:
+            session.close()
+            session = None
+        if session is None:
+            self._make_room(user)
+            session = Session(user, time.monotonic())
+        if (before := session.clusters.pop(settings.name, None)) is not None:
+            before.close()
+        session.clusters[settings.name] = Cluster(named)
+        new_key = secrets.token_urlsafe(32)
+        self._by_key[new_key] = session
+        return new_key
+
+    async def _prove(self, named: ClusterSettings, user: str, mechanism: str) -> None:
         async with self._guesses:
             try:
                 async with new_client(named) as client:
@@ -65,21 +101,8 @@ class Sessions:
                 # Who guesses shall not guess often.
                 await asyncio.sleep(_AFTER_A_GUESS_S)
                 raise Refused(
-                    f"{settings.name} does not let {user} in with this password by {mechanism}", 401
+                    f"{named.name} does not let {user} in with this password by {mechanism}", 401
                 ) from None
-        session = self._by_key.pop(key, None) if key else None
-        if session is not None and session.user != user:
-            session.close()
-            session = None
-        if session is None:
-            self._make_room()
-            session = Session(user, time.monotonic())
-        if (before := session.clusters.pop(settings.name, None)) is not None:
-            before.close()
-        session.clusters[settings.name] = Cluster(named)
-        new_key = secrets.token_urlsafe(32)
-        self._by_key[new_key] = session
-        return new_key
 
     def log_out(self, key: str | None) -> None:
         if key and (session := self._by_key.pop(key, None)) is not None:
@@ -94,8 +117,14 @@ class Sessions:
         for key in [key for key, session in self._by_key.items() if session.used_s < long_ago_s]:
             self.log_out(key)
 
-    def _make_room(self) -> None:
+    def _make_room(self, user: str) -> None:
         """Whoever was away the longest has to log in again."""
+        mine = sorted(
+            (key for key, session in self._by_key.items() if session.user == user),
+            key=lambda key: self._by_key[key].used_s,
+        )
+        for key in mine[: len(mine) - OF_ONE_USER_MAX + 1]:
+            self.log_out(key)
         while len(self._by_key) >= SESSIONS_MAX:
             self.log_out(min(self._by_key, key=lambda key: self._by_key[key].used_s))
 

@@ -216,10 +216,11 @@ def test_rules_users_and_quotas_are_added_and_removed(page: Browser, site: Site)
 def test_nothing_that_others_wrote_is_taken_for_markup(
     page: Browser, site: Site, broker: InProcessBroker
 ) -> None:
-    site.change("POST", "topics", name="hostile", partitions=1)
+    any_time = {"message.timestamp.after.max.ms": str((1 << 63) - 1)}
+    site.change("POST", "topics", name="hostile", partitions=1, settings=any_time)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce("hostile", EVIL, EVIL, headers={EVIL: EVIL})
-    producer.produce("hostile", json.dumps({EVIL: EVIL}), EVIL)
+    producer.produce("hostile", json.dumps({EVIL: EVIL}), EVIL, timestamp=1 << 60)
     assert producer.flush(60) == 0
     site.change(
         "PATCH", "topics", "hostile", "settings", set={"follower.replication.throttled.replicas": "*"}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -12,6 +14,7 @@ from console_site import Site, create
 
 from ottla.console.clusters import ClusterSettings
 from ottla.console.server import console_served
+from ottla.console.sessions import GUESSES_OF_ONE_MAX, OF_ONE_USER_MAX
 from ottla.testing import InProcessBroker
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -133,6 +136,7 @@ def test_behind_a_proxy_nobody_gets_in_unnamed(
         status, text, _ = stranger.ask("GET", "/c/local")
         assert status == 401 and "X-Forwarded-User" in text
         assert stranger.ask("GET", "/api/token", **{"X-Forwarded-User": " "})[0] == 401
+        assert asked_with(address, "X-Forwarded-User: root", "X-Forwarded-User: carol") == 400
         carol = Site(address, headers={"X-Forwarded-User": "carol"})
         _, found, headers = carol.ask("GET", "/api/token")
         carol.headers |= {
@@ -144,6 +148,32 @@ def test_behind_a_proxy_nobody_gets_in_unnamed(
         with caplog.at_level(logging.INFO, "ottla.console.audit"):
             carol.change("POST", "topics", name="of.carol", partitions=1)
         assert '"who": "carol"' in caplog.text
+
+
+def asked_with(address: str, *headers: str) -> int:
+    """The status of an answer to a request with these lines, in this order."""
+    host, _, port = address.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        lines = ("GET /api/token HTTP/1.1", "Host: localhost", *headers, "Connection: close", "", "")
+        connection.sendall("\r\n".join(lines).encode())
+        return int(connection.makefile("rb").readline().split()[1])
+
+
+def test_who_guesses_does_not_keep_others_out(closed_site: Site) -> None:
+    guesses = 6
+    with ThreadPoolExecutor(guesses) as threads:
+        found = [threads.submit(entered, closed_site, "alice", f"guess {at}") for at in range(guesses)]
+        statuses = sorted(each.result()[0] for each in found)
+    assert statuses[:GUESSES_OF_ONE_MAX] == [401] * GUESSES_OF_ONE_MAX and statuses[-1] == 429
+    assert entered(closed_site, "alice", "a-secret")[0] == 200
+
+
+def test_sessions_of_one_user_do_not_end_those_of_others(closed_site: Site) -> None:
+    _, bob, _ = entered(closed_site, "bob", "b-secret")
+    sessions = [entered(closed_site, "alice", "a-secret")[1] for _ in range(OF_ONE_USER_MAX + 1)]
+    assert bob.ask("GET", "/api/clusters/local/topics")[0] == 200
+    assert sessions[0].ask("GET", "/api/clusters/local/topics")[0] == 401
+    assert sessions[-1].ask("GET", "/api/clusters/local/topics")[0] == 200
 
 
 def test_only_the_proxy_is_believed() -> None:

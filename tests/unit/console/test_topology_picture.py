@@ -49,3 +49,11 @@ def test_no_two_nodes_are_in_one_place_and_circles_end() -> None:
         lambda topic: topic,
     )
     assert len(set(places(drawn))) == len(places(drawn)) == 7
+
+
+def test_a_tangle_and_a_long_chain_are_drawn_at_once() -> None:
+    names = [str(number) for number in range(60)]
+    assert picture([node(name, "processor", *names) for name in names], str).count("<rect") == 60
+    chain = [node(str(number), "processor", str(number + 1)) for number in range(1500)]
+    xs = [x for x, _ in places(picture(chain[::-1], str))]
+    assert len(set(xs)) == 1500 and xs[-1] < xs[0]

@@ -53,16 +53,22 @@ def columns(rows: Sequence[Sequence[Any]], separator: str = " ") -> list[str]:
     ]
 
 
+def printable(text: str) -> str:
+    """Names of groups and clients may hold anything: what would command a terminal is shown as an escape."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
 def rich_table(table: Table) -> RichTable:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as Rich
+    from rich.text import Text
 
     built = Rich(title=table.title or None, box=SIMPLE_HEAD, header_style="bold cyan", title_justify="left")
     for column in table.columns:
         numeric = all(isinstance(row[len(built.columns)], int) for row in table.rows)
         built.add_column(column, justify="right" if numeric and table.rows else "left", overflow="fold")
     for row in table.rows:
-        built.add_row(*(str(value) for value in row))
+        built.add_row(*(Text(printable(str(value))) for value in row))
     return built
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli.framework.errors import ToolError
-from ottla.cli.framework.output import Table, rich_table, show_record
+from ottla.cli.framework.output import Table, printable, rich_table, show_record
 from ottla.cli.framework.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _plain(before: Reading, now: Reading, rows: int) -> Iterator[str]:
     kinds = ("broker", "topic", "group", "request")
     for kind, table in zip(kinds, _tables(before, now, rows), strict=False):
         for row in table.rows:
-            yield "\t".join((kind, *(str(value) for value in row)))
+            yield "\t".join((kind, *(printable(str(value)) for value in row)))
 
 
 def _data(before: Reading, now: Reading, rows: int) -> dict[str, Any]:

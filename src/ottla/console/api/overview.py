@@ -153,7 +153,7 @@ async def broker(cluster: Cluster, asked: OneBroker) -> Any:
 
 @endpoint("PATCH", "/brokers/{broker}/settings", "Change settings of a broker, or the defaults of all")
 async def alter_broker(cluster: Cluster, asked: AlterBroker) -> Any:
-    if asked.broker != "all" and not asked.broker.isdigit():
+    if asked.broker != "all" and not asked.broker.isdecimal():
         raise Refused(f"broker is {asked.broker!r}; it must be a number, or all")
     name = "" if asked.broker == "all" else asked.broker
     return await changed_settings(cluster, configs.BROKER, name, asked.set, asked.delete)

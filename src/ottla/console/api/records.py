@@ -9,6 +9,7 @@ import json
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -217,9 +218,12 @@ async def export_records(cluster: Cluster, asked: Export) -> Any:
     limit = min(asked.limit if asked.limit != PAGE else EXPORT_MAX, EXPORT_MAX)
     writer = writer_of(asked.format)
 
+    # Before the head of the answer is sent: a file cannot say that it is none.
+    _check_room()
+
     async def pieces() -> AsyncIterator[bytes]:
         left = limit
-        async with cluster.new_client() as client:
+        async with _stream_of(cluster) as client:
             async for step in walk(client, reading, starts, ends):
                 yield await asyncio.to_thread(writer.rows, step.found[:left])
                 left -= len(step.found)
@@ -264,24 +268,33 @@ ENDPOINTS = (find_records, tail_records, search_records, export_records, produce
 _streams = 0
 
 
-async def _streamed(cluster: Cluster, events: Any) -> StreamingResponse:
-    """A stream keeps brokers waiting, so it has a client of its own until it ends or nobody listens."""
+def _check_room() -> None:
+    if _streams >= STREAMS_MAX:
+        raise Refused(f"{STREAMS_MAX} streams are open already; close one of them", 429)
 
+
+@asynccontextmanager
+async def _stream_of(cluster: Cluster) -> AsyncIterator[ClusterClient]:
+    """A stream keeps brokers waiting, so it has a client of its own until it ends or nobody listens."""
+    global _streams  # noqa: PLW0603 - of the whole process, which serves one event loop
+    _check_room()
+    _streams += 1
+    try:
+        async with cluster.new_client() as client:
+            yield client
+    finally:
+        _streams -= 1
+
+
+async def _streamed(cluster: Cluster, events: Any) -> StreamingResponse:
     async def body() -> AsyncIterator[bytes]:
-        global _streams  # noqa: PLW0603 - of the whole process, which serves one event loop
-        if _streams >= STREAMS_MAX:
-            yield _event("problem", {"error": f"{STREAMS_MAX} streams are open already; close one of them"})
-            return
-        _streams += 1
         try:
-            async with cluster.new_client() as client:
+            async with _stream_of(cluster) as client:
                 yield b"retry: 3000\n\n"
                 async for event in events(client):
                     yield event
         except EXPECTED as error:
             yield _event("problem", {"error": problem_of(error).text})
-        finally:
-            _streams -= 1
 
     return StreamingResponse(body(), media_type="text/event-stream")
 
@@ -379,7 +392,7 @@ def _bytes(name: str, text: str, kind: Format) -> bytes | None:
         case "json":
             try:
                 return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":")).encode()
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise Refused(f"{name} is not JSON: {error}") from None
         case "base64":
             try:

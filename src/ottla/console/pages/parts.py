@@ -55,6 +55,10 @@ _BAD = {"Dead", "FAILED", "ERROR", "UNKNOWN", "failed"}
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
+_MOMENT_MAX = 253_402_300_799_000
+"""The end of the year 9999; clients write what they like."""
+
+
 def size(count: int | None) -> str:
     if count is None or count < 0:
         return "–"
@@ -80,6 +84,8 @@ def rate(per_second: float | None) -> str:
 def moment(timestamp_ms: int | None) -> Html | str:
     if timestamp_ms is None or timestamp_ms < 0:
         return "–"
+    if timestamp_ms > _MOMENT_MAX:
+        return f"{timestamp_ms} ms"
     text = datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
     return time_(text.removesuffix("+00:00"), datetime=text, title="UTC")
 

@@ -26,7 +26,8 @@ REFRESH_MS = 3000
 
 @page("/pipelines")
 async def pipelines_page(cluster: Cluster, asked: api.FindPipelines) -> View:
-    found = (await api.find_pipelines(cluster, asked))["pipelines"]
+    told = await api.find_pipelines(cluster, asked)
+    found = told["pipelines"]
     rows = [
         (
             a(
@@ -62,6 +63,9 @@ async def pipelines_page(cluster: Cluster, asked: api.FindPipelines) -> View:
                 caption="Pipelines",
                 empty="No application has announced itself: ottla run --http does.",
             ),
+            p(f"The first {len(found)} of {number(told['total'])}.", class_="quiet")
+            if told["total"] > len(found)
+            else None,
             id="results",
             data_refreshes=REFRESH_MS,
         ),

@@ -59,17 +59,10 @@ def _places(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str,
     parents: dict[str, list[str]] = defaultdict(list)
     for start, end in edges:
         parents[end].append(start)
-    ranks: dict[str, int] = {}
-
-    def rank(name: str, above: frozenset[str]) -> int:
-        if name not in ranks:
-            over = [rank(parent, above | {name}) for parent in parents[name] if parent not in above]
-            ranks[name] = max(over, default=-1) + 1
-        return ranks[name]
-
+    ranks = _ranks(names, parents)
     columns: dict[int, list[str]] = defaultdict(list)
     for name in names:
-        columns[rank(name, frozenset({name}))].append(name)
+        columns[ranks[name]].append(name)
     rows: dict[str, float] = {}
     for column in sorted(columns):
         # Beside whom they come from, and then as close together as they can be.
@@ -84,6 +77,25 @@ def _places(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str,
         for name in sorted(inside, key=lambda name: wanted[name]):
             rows[name] = last = max(wanted[name], last + 1)
     return {name: Place(_MARGIN + ranks[name] * _ACROSS, _MARGIN + int(rows[name] * _DOWN)) for name in names}
+
+
+def _ranks(names: Sequence[str], parents: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """How many nodes lie before each, at most, without what leads back. Each is looked at once: no answer of
+    an application takes long, however tangled it is."""
+    ranks: dict[str, int] = {}
+    for first in names:
+        begun, path = {first}, [(first, iter(parents.get(first, ())))]
+        while path and first not in ranks:
+            name, rest = path[-1]
+            parent = next((each for each in rest if each not in ranks and each not in begun), None)
+            if parent is not None:
+                begun.add(parent)
+                path.append((parent, iter(parents.get(parent, ()))))
+            else:
+                path.pop()
+                over = [ranks[each] for each in parents.get(name, ()) if each in ranks]
+                ranks[name] = max(over, default=-1) + 1
+    return ranks
 
 
 def _line(start: Place, end: Place, kind: str) -> Html:

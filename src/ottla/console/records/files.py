@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 from ottla.console.problems import Refused
 
+# Some spreadsheets skip what is blank, or take the wide form of a sign for the sign.
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", " ", "\u00a0", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers")
 
 
@@ -72,9 +74,7 @@ class _Csv:
 def _row(cells: Iterable[Any]) -> bytes:
     """What a spreadsheet would take for a formula gets a quote in front."""
     text = io.StringIO()
-    safe = (
-        f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell else cell for cell in cells
-    )
+    safe = (f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULAS) else cell for cell in cells)
     csv.writer(text).writerow(safe)
     return text.getvalue().encode()
 

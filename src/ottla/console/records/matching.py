@@ -129,7 +129,7 @@ def _literal(text: str) -> Any:
     """A number, true, "text": or text without quotes."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text.strip("'")
 
 

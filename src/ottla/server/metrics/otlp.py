@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -83,7 +84,7 @@ def encode(sources: Iterable[Source], resource: Mapping[str, str], began_ms: int
                     "asDouble": float(value),
                 }
                 for values, value in declared.samples(found)
-                if abs(float(value)) != float("inf")
+                if math.isfinite(value)
             ]
             if not points:
                 continue
