@@ -663,6 +663,7 @@ class Node:
     async def _drain(self, server: Server) -> None:
         """Answer what was read. What the answers wait for, such as a flush, is stopped after this."""
         await server.stop_reading()
+        self._broker.share_groups.close()
         await server.wait_drained(COORDINATION_SECONDS)
         # Members that wait for others would wait in vain: they are told to find their coordinator again.
         self._transactions.close()

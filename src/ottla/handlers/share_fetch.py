@@ -191,7 +191,7 @@ class _Attempt:
             while True:
                 left = deadline - loop.time()
                 rows = self._collect(is_overdue=left <= 0)
-                if rows or (left <= 0 and not self._must_load):
+                if rows or (left <= 0 and not self._must_load) or self._broker.share_groups.is_closed:
                     return rows
                 self._changed = loop.create_future()
                 self._watch()

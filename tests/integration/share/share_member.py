@@ -199,6 +199,7 @@ def values(answer: Any) -> list[str]:
         for topic in answer.responses
         for partition in topic.partitions
         for at, header in iter_headers(partition.records)
+        if not header.is_control
         for record in iter_records(partition.records[at : at + header.size])
         if any(
             first <= record.offset <= last

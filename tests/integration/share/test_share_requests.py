@@ -1,14 +1,19 @@
-"""ShareFetch and ShareAcknowledge on the wire."""
+"""ShareFetch and ShareAcknowledge on the wire.
+
+OTTLA_TEST_BOOTSTRAP_SERVERS names another broker to run this against: that is how the tests themselves are
+checked, with Apache Kafka as the reference. It needs the settings of `broker` here.
+"""
 
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from kio.schema.errors import ErrorCode
 from share_member import (
     ACCEPT,
@@ -25,7 +30,7 @@ from share_member import (
 
 import ottla.testing
 
-NAMES = (f"share-{n}" for n in itertools.count())
+NAMES = (f"share-{os.getpid()}-{n}" for n in itertools.count())
 NONE = ErrorCode.none
 LOCK_MS = 1000
 
@@ -37,8 +42,11 @@ def broker() -> Iterator[str]:
         "group.share.min.record.lock.duration.ms": LOCK_MS,
         "share.coordinator.state.topic.num.partitions": 2,
     }
-    with ottla.testing.broker(set=settings) as started:
-        yield started.bootstrap_servers
+    if elsewhere := os.environ.get("OTTLA_TEST_BOOTSTRAP_SERVERS"):
+        yield elsewhere
+    else:
+        with ottla.testing.broker(set=settings) as started:
+            yield started.bootstrap_servers
 
 
 @pytest.fixture
@@ -181,6 +189,35 @@ def test_deleted_records_are_given_to_nobody(broker: str, member: Member) -> Non
     for future in admin.delete_records([TopicPartition(member.group, 0, 4)]).values():
         future.result()
     assert acquired(member.fetch(wait_ms=5000)) == [(4, 9, 1)]
+
+
+def test_nobody_gets_what_an_aborted_transaction_wrote(broker: str) -> None:
+    name = next(NAMES)
+    admin = AdminClient({"bootstrap.servers": broker})
+    level = ConfigEntry(
+        "share.isolation.level", "read_committed", incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource(ConfigResource.Type.GROUP, name, incremental_configs=[level])
+    admin.incremental_alter_configs([resource])[resource].result()
+    member = Member(broker, name, create_topic(broker, name))
+    member.initialize()
+    member.fetch()
+    producer = Producer({"bootstrap.servers": broker, "transactional.id": name, "linger.ms": 0})
+    producer.init_transactions()
+    for value, ends in (("kept", True), ("gone", False), ("also kept", True)):
+        producer.begin_transaction()
+        producer.produce(name, value, partition=0)
+        producer.flush()
+        if ends:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+    found: list[str] = []
+    while "also kept" not in found:
+        answer = member.fetch(wait_ms=5000)
+        found += values(answer)
+        member.acknowledge([(first, last, [ACCEPT]) for first, last, _ in acquired(answer)])
+    assert found == ["kept", "also kept"]
 
 
 def test_a_deleted_topic_is_unknown(broker: str, member: Member) -> None:

@@ -28,9 +28,16 @@ class ShareGroups:
         self.sessions = ShareSessions(sessions_max)
         self.settings_of = settings_of
         self._tasks = tasks
+        self.is_closed = False
+        """The broker stops: nobody is to wait for records any more."""
 
     def apply(self, change: MetadataChange) -> None:
         self.partitions.apply(change)
+
+    def close(self) -> None:
+        self.is_closed = True
+        for share in self.partitions:
+            share.wake()
 
     async def acknowledge(
         self, member: Member, of: TopicIdPartition, acknowledgements: Sequence[Acknowledgement]

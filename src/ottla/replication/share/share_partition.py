@@ -115,7 +115,7 @@ class SharePartition:
             _fail(write.done, error)
         self._writes.clear()
         self._on_fenced(self)
-        self._wake()
+        self.wake()
 
     async def _load(self) -> None:
         try:
@@ -134,7 +134,7 @@ class SharePartition:
     def _loaded(self, stored: StoredState, start: int) -> None:
         self._state_epoch = stored.state_epoch
         self._flight = InFlight(start, stored.batches)
-        self._wake()
+        self.wake()
 
     async def _first_offset(self) -> int:
         """Of a group that comes for the first time."""
@@ -159,7 +159,7 @@ class SharePartition:
     def wait_no_more(self, told: Callable[[], None]) -> None:
         self._waiting.pop(told, None)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for told in waiting:
             told()
@@ -224,7 +224,7 @@ class SharePartition:
         batches = flight.expire(self._settings_of(self.key.group_id), self._clock.monotonic())
         if batches:
             self._write(batches).add_done_callback(_seen)
-            self._wake()
+            self.wake()
         self._watch_locks()
 
     # Storing.
@@ -246,7 +246,7 @@ class SharePartition:
             flight.commit(transition)
         if self.error is None:
             self._watch_locks()
-            self._wake()
+            self.wake()
 
     def _write(self, batches: list[StateBatch]) -> asyncio.Future[None]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
