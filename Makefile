@@ -91,9 +91,9 @@ docs: $(INSTALLED) ## Regenerate docs/reference
 	$(BIN)/python -m ottla.connect.reference > docs/reference/connect.md
 
 screenshots: $(INSTALLED) ## Take the pictures of the console's guide and of the examples' pages; needs Chromium
-	PYTHONPATH=tests/integration $(BIN)/python tests/integration/console/screenshots.py docs/guides/console
+	PYTHONPATH=.:tests/integration $(BIN)/python tests/integration/console/screenshots.py docs/guides/console
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'aiosmtpd>=1.4,<2'
-	PYTHONPATH=tests/integration $(BIN)/python tests/integration/examples/screenshots.py
+	PYTHONPATH=. $(BIN)/python tests/integration/examples/screenshots.py
 
 site: | $(BIN)/python ## Build the documentation as pages with a search, dist/site/index.html
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from console.chromium import Browser, browser
+from bench.chromium import Browser, browser
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 DEADLINE_S = 240.0
@@ -36,14 +36,14 @@ SHOTS = {
         "document.querySelectorAll('#cases .OFFERED').length > 2"
         " && document.querySelectorAll('#cases .REBOOKED').length > 3"
         " && document.querySelectorAll('.cancelled').length > 0",
-        (1320, 860),
+        (1220, 620),
     ),
     "orders": Shot(
         "search.png",
         r"search: (http://localhost:\d+/search)",
         "document.querySelectorAll('td.VALIDATED').length > 5"
         " && document.querySelectorAll('td.FAILED').length > 2",
-        (1000, 640),
+        (1000, 560),
         "document.querySelector('#q').value = 'customer'",
     ),
     "metrics": Shot(
