@@ -158,12 +158,16 @@ class _Opening:
             if end_offset is None:
                 # All of a log that was closed in good order was on disk.
                 synced_offset = NEVER if clean else recovery_point
+                # Behind that, a follower of a compacted log has gaps as well, but it may fetch again.
+                gaps_until = NEVER if keep_damage else synced_offset
+                if not self._config.cleanup_compact:
+                    gaps_until = 0
                 if not keep_damage:
                     synced_offset = 0
                 clean = False
                 suspect = min(suspect, len(segments) - 1)
                 scanned_from = segments[suspect].base_offset
-                end_offset = self._check_from(segments, suspect, synced_offset, epochs)
+                end_offset = self._check_from(segments, suspect, synced_offset, gaps_until, epochs)
             next_offset = end_offset
         if segments and next_offset < start_offset:
             log.error(
@@ -341,16 +345,24 @@ class _Opening:
         return next_offset
 
     def _check_from(
-        self, segments: list[Segment], first: int, recovery_point: int, epochs: LeaderEpochs
+        self,
+        segments: list[Segment],
+        first: int,
+        recovery_point: int,
+        gaps_until: int,
+        epochs: LeaderEpochs,
     ) -> int:
-        """Check the segments from `first` on, cut the log where one is bad, return where it ends."""
+        """Check the segments from `first` on, cut the log where one is bad, return where it ends.
+
+        Up to `gaps_until`, what is missing between two of them may be what compaction left out.
+        """
         next_offset = segments[first].base_offset
         for index in range(first, len(segments)):
             next_offset, whole = self._recover(segments[index], recovery_point, epochs)
             later = segments[index + 1 :]
             # What follows was never synced. If it does not join on, either the end of this segment was lost
             # or that of a truncation was.
-            if later and not self._config.cleanup_compact and later[0].base_offset != next_offset:
+            if later and next_offset >= gaps_until and later[0].base_offset != next_offset:
                 log.warning(
                     "%s ends at offset %d, %s does not", segments[index].path, next_offset, later[0].path
                 )

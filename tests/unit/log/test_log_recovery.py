@@ -134,6 +134,22 @@ def test_segments_after_the_cut_are_removed_and_one_line_tells(caplog: pytest.Lo
     assert read_all(log) == [(i, i) for i in range(27)]
 
 
+@pytest.mark.parametrize(
+    ("recovery_point", "keep_damage", "end"),
+    [(2, False, 3), (4, False, 20), (2, True, 20)],
+    ids=["lost and led elsewhere", "compacted before", "nowhere else"],
+)
+def test_the_lost_end_of_a_compacted_segment_is_fetched_again_where_another_broker_has_it(
+    recovery_point: int, keep_damage: bool, end: int
+) -> None:
+    kit = LogKit(segment_bytes=5 * SIZE, cleanup_compact=True)
+    fill(kit.open(), 20)
+    kit.overwrite(FIRST, kit.content(FIRST)[: 3 * SIZE])
+    log = kit.open(clean=False, recovery_point=recovery_point, keep_damage=keep_damage)
+    assert log.next_offset == end
+    assert log.recovery_point == recovery_point
+
+
 def test_trusted_segments_are_not_looked_at() -> None:
     kit = LogKit(segment_bytes=5 * SIZE)
     fill(kit.open(), 20)
