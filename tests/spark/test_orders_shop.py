@@ -32,6 +32,6 @@ def test_orders_come_to_an_end(tmp_path: Path) -> None:
             assert customers.failure is None
             wait_settled(shop, servers, ORDERS, 200)
             assert people.post(shop.order_urls, next(people.invented(1, 1))) == 200
-        states = reckon(servers, customers.posted, shop.mails)
+        states = reckon(servers, customers.posted, shop)
     assert states["VALIDATED"] + states["FAILED"] == ORDERS
     assert states["mails sent again"] == 0

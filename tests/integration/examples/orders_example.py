@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import sys
 import threading
 import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -44,20 +46,29 @@ def read_committed(bootstrap_servers: str, topic: str) -> list[tuple[str, Any]]:
     return found
 
 
-def reckon(bootstrap_servers: str, posted: Iterable[str], mails: Path) -> Counter[str]:
-    """What each order must have come to; the number of orders by their state, and of mails sent twice."""
+def reckon(bootstrap_servers: str, posted: Iterable[str], shop: Any) -> Counter[str]:
+    """What each order must have come to; the number of orders by their state, and of what came twice."""
     ids = set(posted)
     final: dict[str, list[str]] = {number: [] for number in ids}
+    latest: dict[str, Any] = {}
+    created: Counter[str] = Counter()
     for number, order in read_committed(bootstrap_servers, "orders"):
-        if order["state"] != "CREATED":
+        latest[number] = order
+        if order["state"] == "CREATED":
+            created[number] += 1
+        else:
             final[number].append(order["state"])
     assert {number: states for number, states in final.items() if len(states) != 1} == {}
     charged = Counter(number for number, _ in read_committed(bootstrap_servers, "payments"))
     validated = {number for number, states in final.items() if states == ["VALIDATED"]}
     assert charged == Counter(validated)
-    written = Counter(json.loads(line)["id"] for line in mails.read_text().splitlines())
+    with closing(sqlite3.connect(shop.directory / "search.db")) as index:
+        found = index.execute("SELECT id, source FROM documents").fetchall()
+    assert {number: json.loads(source) for number, source in found} == latest
+    written = Counter(json.loads(line)["id"] for line in shop.mails.read_text().splitlines())
     assert set(written) == {f"<order-{number}@shop.example>" for number in ids}
     result = Counter(states[0] for states in final.values())
+    result["orders taken again"] = created.total() - len(ids)
     result["mails sent again"] = sum(count - 1 for count in written.values())
     return result
 
