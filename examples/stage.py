@@ -41,7 +41,7 @@ class Stage:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             self._broker.start()
-            admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+            admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "enable.metrics.push": False})
             for made in admin.create_topics([NewTopic(*topic) for topic in self._topics.items()]).values():
                 made.result(30)
         except BaseException:

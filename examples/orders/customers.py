@@ -28,7 +28,13 @@ AGAIN_MAX = 120
 
 
 def fill(bootstrap_servers: str, pieces: int = PIECES) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "partitioner": "murmur2_random"})
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "partitioner": "murmur2_random",
+            "enable.metrics.push": False,  # the client would tell of it on the terminal
+        }
+    )
     amounts, people = Serdes.of(int), Serdes.of(Customer)
     for product in PRODUCTS:
         producer.produce(DELIVERIES, amounts.serialize(pieces), product)

@@ -32,6 +32,8 @@ def main() -> int:
     parser.add_argument("--separate", action="store_true", help="a process, and a Java, for each pipeline")
     given = parser.parse_args()
     names = ("mailbox", "search", "orders-1", "orders-2", "connect", "console")
+    # Who is ended by SIGTERM leaves this with an exception, and so leaves nothing behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     ports = dict(zip(names, free_ports("127.0.0.1", len(names)), strict=True))
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-shop-")))
