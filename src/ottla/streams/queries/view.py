@@ -43,6 +43,8 @@ class TableView:
         self.topic = topic
         self.key_serde, self.value_serde = Serdes.of(key), Serdes.of(value)
         self._settings = {
+            # Unless asked for: the client would tell of it on the terminal.
+            "enable.metrics.push": False,
             **(properties or {}),
             "bootstrap.servers": bootstrap_servers,
             # Required by the client; nothing is ever committed to it.
