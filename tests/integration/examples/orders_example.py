@@ -9,7 +9,7 @@ import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,10 @@ if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 
 
-def read_committed(bootstrap_servers: str, topic: str) -> list[tuple[str, Any]]:
-    """All of a topic: keys and JSON values."""
+def read_committed(
+    bootstrap_servers: str, topic: str, decode: Callable[[bytes], Any] = json.loads
+) -> list[tuple[str, Any]]:
+    """All of a topic: keys, and values as JSON or whatever they are."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -41,7 +43,7 @@ def read_committed(bootstrap_servers: str, topic: str) -> list[tuple[str, Any]]:
         if message.error() is not None:
             unread.discard(message.partition())
         else:
-            found.append((message.key().decode(), json.loads(message.value())))
+            found.append((message.key().decode(), decode(message.value())))
     consumer.close()
     return found
 
