@@ -28,6 +28,7 @@ from ottla.coordinator.host.shard_log import ReplicatedShardLog
 from ottla.coordinator.share.coordinator import ShareCoordinator
 from ottla.coordinator.share.persister import SharePersister
 from ottla.coordinator.share.settings import ShareSettings
+from ottla.coordinator.share.states_of_groups import StatesOfGroups
 from ottla.coordinator.transactions.coordinator import TransactionCoordinator
 from ottla.coordinator.transactions.other_brokers import OtherBrokers
 from ottla.coordinator.transactions.producer_ids import ProducerIds
@@ -255,17 +256,33 @@ class Node:
         controller, forwarding = self._ways_to_controller(quorum, metadata, local)
         self._controller = controller
         replicas = self._replicas = ReplicaManager(config.node_id, config, logs, runtime.offload)
+        self._other_brokers = self._ways_to_other_brokers(metadata)
+        self._share_states = ShareCoordinator(
+            config.node_id,
+            ShareSettings.from_config(config),
+            ReplicatedShardLog(replicas, SHARE_STATE_TOPIC),
+            runtime.clock,
+            self._core,
+        )
         groups = self._groups = GroupCoordinator(
             runtime,
             config.node_id,
             GroupSettings.from_config(config),
             ReplicatedShardLog(replicas, OFFSETS_TOPIC),
             self._core,
+            StatesOfGroups(
+                config.node_id,
+                self._share_states,
+                lambda: metadata.image,
+                self._other_brokers.ask,
+                replicas,
+                self._make_share_state_topic,
+                runtime.clock,
+            ),
             codec=config.integer("offsets.topic.compression.codec"),
         )
         groups.update_config(config)
         producer_ids = ProducerIds(self._allocate_producer_ids)
-        self._other_brokers = self._ways_to_other_brokers(metadata)
         transactions = self._transactions = TransactionCoordinator(
             config.node_id,
             TransactionSettings.from_config(config),
@@ -274,13 +291,6 @@ class Node:
             replicas,
             groups,
             self._other_brokers.ask,
-            runtime.clock,
-            self._core,
-        )
-        self._share_states = ShareCoordinator(
-            config.node_id,
-            ShareSettings.from_config(config),
-            ReplicatedShardLog(replicas, SHARE_STATE_TOPIC),
             runtime.clock,
             self._core,
         )
@@ -326,6 +336,12 @@ class Node:
             lambda: self._broker.config.integer("group.share.max.share.sessions"),
             self._core,
         )
+
+    async def _make_share_state_topic(self) -> None:
+        # Late, as any handler: a node that nobody asks this need not load it.
+        from ottla.handlers.coordinators import make_share_state_topic
+
+        await make_share_state_topic(self._broker)
 
     def _make_guards(self, metadata: MetadataPublisher) -> Guards | None:
         config = self._config

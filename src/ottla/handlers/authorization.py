@@ -311,11 +311,37 @@ RULES: dict[int, Rule] = {
         Rule(ApiKey.SHARE_ACKNOWLEDGE, (_group(Operation.READ), _topics(Operation.READ))),
         Rule(ApiKey.ADD_RAFT_VOTER, (_cluster(Operation.ALTER),)),
         Rule(ApiKey.REMOVE_RAFT_VOTER, (_cluster(Operation.ALTER),)),
+        Rule(
+            ApiKey.SHARE_GROUP_HEARTBEAT,
+            (_group(Operation.READ), _topics(Operation.DESCRIBE, "each topic subscribed to")),
+        ),
+        Rule(
+            ApiKey.SHARE_GROUP_DESCRIBE,
+            (_groups(Operation.DESCRIBE), _topics(Operation.DESCRIBE, "each topic of its members")),
+        ),
         Rule(ApiKey.INITIALIZE_SHARE_GROUP_STATE, (_cluster(Operation.CLUSTER_ACTION),)),
         Rule(ApiKey.READ_SHARE_GROUP_STATE, (_cluster(Operation.CLUSTER_ACTION),)),
         Rule(ApiKey.WRITE_SHARE_GROUP_STATE, (_cluster(Operation.CLUSTER_ACTION),)),
         Rule(ApiKey.DELETE_SHARE_GROUP_STATE, (_cluster(Operation.CLUSTER_ACTION),)),
         Rule(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, (_cluster(Operation.CLUSTER_ACTION),)),
+        Rule(
+            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+            (
+                _groups(Operation.DESCRIBE),
+                _topics(Operation.DESCRIBE, "each topic that is named"),
+                _topics(Operation.DESCRIBE, "each topic, where all are asked for", _LEFT_OUT),
+            ),
+        ),
+        Rule(
+            ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+            (_group(Operation.READ), _topics(Operation.READ)),
+            administrative=True,
+        ),
+        Rule(
+            ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+            (_group(Operation.DELETE), _topics(Operation.READ)),
+            administrative=True,
+        ),
     )
 }
 

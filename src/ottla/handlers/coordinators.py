@@ -151,6 +151,11 @@ def _share_state_topic(config: BrokerConfig) -> NewTopic:
     )
 
 
+async def make_share_state_topic(broker: Broker) -> None:
+    """Unless it is there."""
+    await _topic(broker, _share_state_topic(broker.config))
+
+
 async def _topic(broker: Broker, wanted: NewTopic) -> TopicImage:
     topic = broker.metadata.image.topics.get(wanted.name)
     if topic is None:

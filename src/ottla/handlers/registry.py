@@ -132,11 +132,16 @@ REGISTRY: dict[int, Api] = {
         Api(ApiKey.SHARE_ACKNOWLEDGE, 1, 2, "share_acknowledge"),
         Api(ApiKey.ADD_RAFT_VOTER, 0, 1, "voters", is_forwarded=True),
         Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, "voters", is_forwarded=True),
+        Api(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1, "share_groups"),
+        Api(ApiKey.SHARE_GROUP_DESCRIBE, 1, 1, "share_groups", looks_up=True),
         Api(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, 0, "share_states"),
         Api(ApiKey.READ_SHARE_GROUP_STATE, 0, 0, "share_states"),
         Api(ApiKey.WRITE_SHARE_GROUP_STATE, 0, 1, "share_states"),
         Api(ApiKey.DELETE_SHARE_GROUP_STATE, 0, 0, "share_states"),
         Api(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, 1, "share_states"),
+        Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1, "share_offsets", looks_up=True),
+        Api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0, "share_offsets"),
+        Api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0, "share_offsets"),
     )
 }
 

@@ -36,6 +36,10 @@ def group(operation: Operation) -> Rule:
     return operation, AclResource.GROUP, GROUP
 
 
+def shared(operation: Operation) -> Rule:
+    return operation, AclResource.GROUP, "shared"
+
+
 def cluster(operation: Operation) -> Rule:
     return operation, AclResource.CLUSTER, CLUSTER_NAME
 
@@ -583,6 +587,44 @@ CASES = (
         0,
         {"cluster_id": "another", "voter_id": 5, "voter_directory_id": UUID(int=5)},
         ((cluster(_O.ALTER),),),
+    ),
+    Case(
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        1,
+        {
+            "group_id": "shared",
+            "member_id": "m",
+            "member_epoch": 5,
+            "subscribed_topic_names": [TOPIC],
+        },
+        ((shared(_O.READ),), (shared(_O.READ), topic(_O.DESCRIBE))),
+    ),
+    Case(
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        1,
+        {"group_ids": ["shared"], "include_authorized_operations": True},
+        ((shared(_O.DESCRIBE),),),
+    ),
+    Case(
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        1,
+        {"groups": [{"group_id": "shared", "topics": [{"topic_name": TOPIC, "partitions": [0]}]}]},
+        ((shared(_O.DESCRIBE),), (topic(_O.DESCRIBE),)),
+    ),
+    Case(
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        0,
+        {
+            "group_id": "altered",
+            "topics": [{"topic_name": OTHER, "partitions": [{"partition_index": 0, "start_offset": 0}]}],
+        },
+        (((_O.READ, AclResource.GROUP, "altered"),), (topic(_O.READ, OTHER),)),
+    ),
+    Case(
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+        0,
+        {"group_id": "shared", "topics": [{"topic_name": TOPIC}]},
+        ((topic(_O.READ),), (shared(_O.DELETE),)),
     ),
     Case(
         ApiKey.INITIALIZE_SHARE_GROUP_STATE,

@@ -121,6 +121,37 @@ class ConsumerHeartbeatReply:
     assignment: Partitions | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ShareHeartbeatRequest:
+    """None stands for no change since the last heartbeat."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    rack_id: str | None = None
+    topics: tuple[str, ...] | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+
+class InitializeStates(NamedTuple):
+    """What the share coordinator is to be asked for."""
+
+    group_id: str
+    state_epoch: int
+    start_offsets: Mapping[uuid.UUID, Mapping[int, int]]
+    """By topic and partition; -1 where the group's setting says where to begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareHeartbeatReply:
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int = 0
+    assignment: Partitions | None = None
+    initialize: InitializeStates | None = None
+
+
 class PartitionCommit(NamedTuple):
     partition: int
     offset: int

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from ottla.coordinator.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR
 from ottla.coordinator.groups.classic_group import ClassicGroup
@@ -24,6 +24,7 @@ from ottla.coordinator.groups.commands import (
 from ottla.coordinator.groups.consumer_group import ConsumerGroup, ConsumerMember, Epochs, MemberState
 from ottla.coordinator.groups.consumer_rebalance import JOIN, SYNC, ConsumerRebalance
 from ottla.coordinator.groups.conversion import Conversion
+from ottla.coordinator.groups.share_group import ShareGroup
 from ottla.coordinator.groups.state import Group
 from ottla.runtime.regex import RegexError, compile_regex
 from ottla.wire.errors import (
@@ -40,6 +41,9 @@ from ottla.wire.errors import (
 
 log = logging.getLogger(__name__)
 
+_OfConsumers: TypeAlias = ClassicGroup | ConsumerGroup
+"""A partition has one reader in these."""
+
 
 class ConsumerProtocol:
     def __init__(
@@ -55,6 +59,8 @@ class ConsumerProtocol:
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return self._leave(_consumer_group(found, request.group_id), request)
         # All that can fail comes before the first record: what is written is done.
+        if isinstance(found, ShareGroup):
+            raise GroupIdNotFound(f"group {request.group_id} is a share group, no consumer group")
         _check_regex(request.regex)
         if request.member_epoch > 0:
             group = _consumer_group(found, request.group_id)
@@ -85,7 +91,7 @@ class ConsumerProtocol:
             request.group_id, member.stored_bytes, self._rebalance.journal.now
         )
 
-    def _join(self, found: Group | None, request: ConsumerHeartbeatRequest) -> ConsumerHeartbeatReply:
+    def _join(self, found: _OfConsumers | None, request: ConsumerHeartbeatRequest) -> ConsumerHeartbeatReply:
         member_id = request.member_id or self._new_id()
         group = self._own_group(found)
         existing = None
@@ -97,7 +103,7 @@ class ConsumerProtocol:
             log.info("member %s joins consumer group %s", member_id, request.group_id)
         return self._update(group, replace(request, member_id=member_id), existing)
 
-    def _own_group(self, found: Group | None) -> ConsumerGroup | None:
+    def _own_group(self, found: _OfConsumers | None) -> ConsumerGroup | None:
         if isinstance(found, ClassicGroup):
             if found.members:
                 return self._conversion.upgrade(found)
@@ -189,7 +195,7 @@ def known_static_member(group: ConsumerGroup, member_id: str, instance_id: str) 
     return member
 
 
-def check_room(group: Group | None, member_id: str, instance_id: str | None, size_max: int) -> None:
+def check_room(group: _OfConsumers | None, member_id: str, instance_id: str | None, size_max: int) -> None:
     """A static member that comes back takes its own place."""
     if group is None or len(group.members) < size_max or member_id in group.members:
         return

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
 
-from ottla.config import BrokerConfig, GroupTimes, group_times
+from ottla.config import BrokerConfig, GroupTimes, group_times, share_group_times
 from ottla.coordinator.groups.commands import (
     CommitRequest,
     ConsumerHeartbeatReply,
@@ -16,16 +19,21 @@ from ottla.coordinator.groups.commands import (
     FetchedTopic,
     FetchOffsetsRequest,
     HeartbeatRequest,
+    InitializeStates,
     JoinReply,
     JoinRequest,
     LeavingMember,
     LeftMember,
+    Partitions,
+    ShareHeartbeatReply,
+    ShareHeartbeatRequest,
     SyncReply,
     SyncRequest,
 )
 from ottla.coordinator.groups.inspection import (
     DescribedConsumerGroup,
     DescribedGroup,
+    DescribedShareGroup,
     ListedGroup,
     count_groups,
 )
@@ -35,6 +43,7 @@ from ottla.coordinator.groups.questions_under_way import QuestionsUnderWay
 from ottla.coordinator.groups.records import decode, encode
 from ottla.coordinator.groups.settings import GroupSettings
 from ottla.coordinator.groups.shard import GroupShard
+from ottla.coordinator.groups.share_states import ShareStates, StateSummary
 from ottla.coordinator.groups.state import TopicOffsets
 from ottla.coordinator.host.shard_kind import Command, ShardKind
 from ottla.coordinator.host.shard_log import ShardLog
@@ -51,12 +60,17 @@ from ottla.wire.errors import (
     InvalidGroupId,
     InvalidRequest,
     InvalidSessionTimeout,
+    KafkaError,
 )
+
+log = logging.getLogger(__name__)
 
 Verify: TypeAlias = Callable[[int], Awaitable[ErrorCode]]
 """Whether a partition of the topic is part of the transaction."""
 
 _UNLIMITED = 1 << 62
+_INITIALIZED_SECONDS = 1.0
+"""A heartbeat waits for states that long."""
 _STRING_LENGTH_MAX = 8_000
 """Characters; in UTF-8 they fit into the 32 kB that strings of the stored records may have."""
 
@@ -69,12 +83,15 @@ class GroupCoordinator:
         settings: GroupSettings,
         offsets_log: ShardLog,
         tasks: TaskScope,
+        share_states: ShareStates,
         codec: int = 0,
     ) -> None:
         self._runtime = runtime
+        self._share_states = share_states
+        self._tasks = tasks
         self._settings = settings
         self._config: BrokerConfig | None = None
-        self._times = settings.consumer_times
+        self._times = self._share_times = settings.consumer_times
         self._image = MetadataImage()
         memory = GroupMemory(settings, self._size_bytes, self._record_bytes_max)
         self._matching = Matching(runtime.clock, lambda: self._image.topics)
@@ -84,7 +101,9 @@ class GroupCoordinator:
             remedy="look at the groups with ottla consumer-groups --describe, and set offsets that went back "
             "with --reset-offsets",
             log=offsets_log,
-            new=lambda: GroupShard(settings, self._image, self._new_id, self._times_of, memory),
+            new=lambda: GroupShard(
+                settings, self._image, self._new_id, self._times_of, memory, self._share_times_of
+            ),
             loaded=lambda shard, now: shard.loaded(self._image, now),
             encode=encode,
             decode=decode,
@@ -111,11 +130,15 @@ class GroupCoordinator:
     def update_config(self, config: BrokerConfig) -> None:
         """The settings that can be changed while groups are in use."""
         self._config = config
-        self._times = group_times(config, {})
+        self._times, self._share_times = group_times(config, {}), share_group_times(config, {})
 
     def _times_of(self, group_id: str) -> GroupTimes:
         own = self._image.config(ResourceType.GROUP, group_id)
         return group_times(self._config, own) if own and self._config is not None else self._times
+
+    def _share_times_of(self, group_id: str) -> GroupTimes:
+        own = self._image.config(ResourceType.GROUP, group_id)
+        return share_group_times(self._config, own) if own and self._config is not None else self._share_times
 
     def _new_id(self) -> str:
         return str(uuid.UUID(int=self._runtime.random.getrandbits(128), version=4))
@@ -268,7 +291,115 @@ class GroupCoordinator:
         return errors
 
     async def delete_group(self, group_id: str) -> None:
+        """The states of a share group go first: without the group nobody would know that there are any."""
+        is_share_group = await self._submit(
+            group_id, lambda shard, ticket, now: shard.is_share_group(group_id, ticket, now)
+        )
+        if is_share_group:
+            for _, error in (await self.delete_share_states(group_id, None)).values():
+                if error is not None:
+                    raise error
         await self._submit(group_id, lambda shard, ticket, now: shard.delete_group(group_id, ticket, now))
+
+    # --- share groups
+
+    async def share_heartbeat(self, request: ShareHeartbeatRequest) -> ShareHeartbeatReply:
+        _check_lengths(request.member_id, request.rack_id, request.client_id)
+        reply = await self._share_heartbeat(request)
+        if reply.initialize is None:
+            return reply
+        # Not lost with the connection: others of the group wait for it, too.
+        initialized = self._tasks.spawn(
+            self._initialize(reply.initialize), f"initialize-states-of-{request.group_id}"
+        )
+        # The member need not wait for its next heartbeat to learn what it shall read, if all goes well.
+        await asyncio.wait([initialized], timeout=_INITIALIZED_SECONDS)
+        later = await self._share_heartbeat(replace(request, member_epoch=reply.member_epoch))
+        return replace(later, assignment=reply.assignment) if later.assignment is None else later
+
+    async def _share_heartbeat(self, request: ShareHeartbeatRequest) -> ShareHeartbeatReply:
+        reply: ShareHeartbeatReply = await self._submit(
+            request.group_id, lambda shard, ticket, now: shard.share_heartbeat(request, ticket, now)
+        )
+        return reply
+
+    async def _initialize(self, wanted: InitializeStates) -> None:
+        """What fails is asked for again with a later heartbeat."""
+        done: Partitions = {}
+        try:
+            done = await self._share_states.initialize(wanted)
+        except KafkaError as error:
+            log.warning("states of share group %s cannot be initialized now: %s", wanted.group_id, error)
+        with contextlib.suppress(KafkaError):
+            # Whoever coordinates the group now finds out for itself.
+            await self._submit(
+                wanted.group_id,
+                lambda shard, ticket, now: shard.states_initialized(wanted.group_id, done, ticket, now),
+            )
+
+    async def describe_share(self, group_id: str) -> DescribedShareGroup:
+        described: DescribedShareGroup = await self._submit(
+            group_id, lambda shard, ticket, now: shard.describe_share_group(group_id, ticket, now)
+        )
+        return described
+
+    async def share_offsets(self, group_id: str, names: Mapping[str, Sequence[int]] | None) -> SharedOffsets:
+        """By topic, None for all that the group has read: its id, and by partition how far the group is; None
+        where it has no state."""
+        _check_group_id(group_id)
+        topics: dict[str, tuple[uuid.UUID | None, list[tuple[int, bool]]]] = await self._submit(
+            group_id, lambda shard, ticket, now: shard.shared_partitions(group_id, names, ticket, now)
+        )
+        wanted = {
+            topic_id: frozenset(partition for partition, is_known in partitions if is_known)
+            for topic_id, partitions in topics.values()
+            if topic_id is not None
+        }
+        found = await self._share_states.summarize(group_id, wanted)
+        ends = await self._share_states.end_offsets(
+            [key for key, summary in found.items() if _has_lag(summary)]
+        )
+        return {
+            name: (
+                topic_id,
+                {
+                    partition: _shared_offset(found.get(key), ends.get(key))
+                    for key, partition in ((((topic_id or _NO_TOPIC), each), each) for each, _ in partitions)
+                },
+            )
+            for name, (topic_id, partitions) in topics.items()
+        }
+
+    async def alter_share_offsets(
+        self, group_id: str, offsets: Mapping[str, Mapping[int, int]]
+    ) -> Partitions:
+        """Of partitions that exist. Those that were altered."""
+        _check_group_id(group_id)
+        wanted: InitializeStates = await self._submit(
+            group_id, lambda shard, ticket, now: shard.alter_share_offsets(group_id, offsets, ticket, now)
+        )
+        done = await self._share_states.initialize(wanted)
+        await self._submit(
+            group_id, lambda shard, ticket, now: shard.states_initialized(group_id, done, ticket, now)
+        )
+        return done
+
+    async def delete_share_states(
+        self, group_id: str, names: Collection[str] | None
+    ) -> dict[str, tuple[uuid.UUID, KafkaError | None]]:
+        """By topic that there was something of; None: all of them."""
+        _check_group_id(group_id)
+        topics: dict[str, tuple[uuid.UUID, frozenset[int]]] = await self._submit(
+            group_id, lambda shard, ticket, now: shard.begin_forgetting_states(group_id, names, ticket, now)
+        )
+        errors = await self._share_states.delete(group_id, dict(topics.values()))
+        gone = [topic_id for topic_id, error in errors.items() if error is None]
+        await self._submit(
+            group_id, lambda shard, ticket, now: shard.states_forgotten(group_id, gone, ticket, now)
+        )
+        return {name: (topic_id, errors[topic_id]) for name, (topic_id, _) in topics.items()}
+
+    # --- what tools see
 
     async def describe(self, group_id: str) -> DescribedGroup:
         described: DescribedGroup = await self._submit(
@@ -307,6 +438,40 @@ class GroupCoordinator:
             if hosted.shard is not None:
                 counted += count_groups(hosted.shard.groups)
         return counted
+
+
+_NO_TOPIC = uuid.UUID(int=0)
+
+
+class SharedOffset(NamedTuple):
+    """How far a share group is in a partition."""
+
+    leader_epoch: int
+    start_offset: int
+    lag: int
+    """Records that are still to be delivered, or under way; -1 where that is not known."""
+
+
+SharedOffsets: TypeAlias = dict[str, tuple[uuid.UUID | None, dict[int, SharedOffset | KafkaError | None]]]
+
+
+def _has_lag(summary: StateSummary | KafkaError) -> bool:
+    return (
+        not isinstance(summary, KafkaError)
+        and summary.start_offset >= 0
+        and summary.delivery_complete_count >= 0
+    )
+
+
+def _shared_offset(
+    summary: StateSummary | KafkaError | None, end_offset: int | None
+) -> SharedOffset | KafkaError | None:
+    if summary is None or isinstance(summary, KafkaError):
+        return summary
+    lag = -1
+    if end_offset is not None:
+        lag = max(end_offset - summary.start_offset - summary.delivery_complete_count, 0)
+    return SharedOffset(summary.leader_epoch, summary.start_offset, lag)
 
 
 def _check_group_id(group_id: str) -> None:

@@ -12,6 +12,8 @@ from ottla.coordinator.groups.classic_group import ClassicGroup, State
 from ottla.coordinator.groups.commands import Partitions
 from ottla.coordinator.groups.consumer_group import ConsumerGroup, ConsumerMember
 from ottla.coordinator.groups.embedded import PROTOCOL_TYPE
+from ottla.coordinator.groups.share import ASSIGNOR
+from ottla.coordinator.groups.share_group import ShareGroup, ShareMember
 from ottla.coordinator.groups.state import Group, Groups
 from ottla.coordinator.groups.topics import TopicsView
 from ottla.wire.errors import GroupIdNotFound
@@ -53,6 +55,17 @@ class DescribedConsumerGroup:
     """Each with what it owns (or has still to give up) and what it shall own, of topics that exist."""
 
 
+@dataclass(frozen=True, slots=True)
+class DescribedShareGroup:
+    group_id: str
+    state: str
+    epoch: int
+    assignment_epoch: int
+    assignor: str
+    members: tuple[tuple[ShareMember, Partitions], ...]
+    """Each with what it reads, of topics that exist."""
+
+
 def list_groups(groups: Groups, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
     """Filters are matched without regard to case; none means all."""
     wanted_states = {state.strip().lower() for state in states}
@@ -78,6 +91,8 @@ def _listed(group: Group) -> ListedGroup:
             return ListedGroup(group.group_id, group.protocol_type or "", group.state.value, "classic")
         case ConsumerGroup():
             return ListedGroup(group.group_id, PROTOCOL_TYPE, group.state, "consumer")
+        case ShareGroup():
+            return ListedGroup(group.group_id, "share", group.state, "share")
 
 
 def describe_classic(groups: Groups, group_id: str) -> DescribedGroup:
@@ -120,6 +135,20 @@ def describe_consumer(groups: Groups, group_id: str, topics: TopicsView) -> Desc
             (member, _owned(member, topics), _existing(group.target_of(member.member_id), topics))
             for _, member in sorted(group.members.items())
         ),
+    )
+
+
+def describe_share(groups: Groups, group_id: str, topics: TopicsView) -> DescribedShareGroup:
+    group = groups.get(group_id)
+    if not isinstance(group, ShareGroup):
+        raise GroupIdNotFound(f"group {group_id} is not a share group")
+    return DescribedShareGroup(
+        group_id,
+        group.state,
+        group.epoch,
+        group.assignment_epoch,
+        ASSIGNOR,
+        tuple((member, _existing(member.assigned, topics)) for _, member in sorted(group.members.items())),
     )
 
 

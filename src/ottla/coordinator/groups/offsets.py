@@ -22,6 +22,7 @@ from ottla.coordinator.groups.commands import (
 from ottla.coordinator.groups.consumer_group import ConsumerGroup, ConsumerMember
 from ottla.coordinator.groups.offset_records import NO_EXPIRY, OffsetCommitKey, OffsetCommitValue
 from ottla.coordinator.groups.settings import GroupSettings
+from ottla.coordinator.groups.share_group import ShareGroup
 from ottla.coordinator.groups.state import Group, GroupJournal, Groups
 from ottla.wire.errors import (
     ErrorCode,
@@ -90,6 +91,8 @@ class Offsets:
                 return None
             case ConsumerGroup():
                 return _check_consumer_commit(group, request)
+            case ShareGroup():
+                raise GroupIdNotFound(f"group {request.group_id} is a share group; it commits no offsets")
 
     def fetch(self, request: FetchOffsetsRequest) -> list[FetchedTopic]:
         group = self._groups.by_id.get(request.group_id)
@@ -121,6 +124,8 @@ class Offsets:
 
     def delete(self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]]) -> list[list[ErrorCode]]:
         group = self._groups.get(group_id)
+        if isinstance(group, ShareGroup):
+            raise GroupIdNotFound(f"group {group_id} is a share group; it has no committed offsets")
         if isinstance(group, ClassicGroup) and not group.is_empty and not group.uses_consumer_protocol:
             raise NonEmptyGroup(f"group {group_id} has members; stop them, then delete its offsets")
         results = []
@@ -179,6 +184,8 @@ def is_subscribed(group: Group, topic: str) -> bool:
             return group.is_subscribed_to(topic)
         case ConsumerGroup():
             return topic in group.subscribed_topics()
+        case ShareGroup():
+            return topic in group.subscribed_topics
 
 
 def _retention_start(group: Group) -> int | None:

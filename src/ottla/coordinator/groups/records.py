@@ -214,6 +214,107 @@ class ConsumerGroupRegularExpressionValue(_Flexible):
     timestamp: int = field(metadata=_INT64)
 
 
+@dataclass(frozen=True, slots=True)
+class ShareGroupMemberMetadataKey(_MemberKey):
+    """What a member of a share group asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupMetadataKey(_GroupKey):
+    """The epoch of a share group."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupTargetAssignmentMetadataKey(_GroupKey):
+    """The epoch the target assignment was computed for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupTargetAssignmentMemberKey(_MemberKey):
+    """What a member shall read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupCurrentMemberAssignmentKey(_MemberKey):
+    """What a member was told to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupStatePartitionMetadataKey(_GroupKey):
+    """Of which partitions the share coordinator keeps the state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupMemberMetadataValue(_Flexible):
+    rack_id: str | None = field(metadata=_STRING)
+    client_id: str = field(metadata=_STRING)
+    client_host: str = field(metadata=_STRING)
+    subscribed_topic_names: tuple[str, ...] = field(metadata=_STRING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupMetadataValue(_Flexible):
+    epoch: int = field(metadata=_INT32)
+    metadata_hash: int = field(metadata=_INT64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupTargetAssignmentMetadataValue(_Flexible):
+    assignment_epoch: int = field(metadata=_INT32)
+    assignment_timestamp: int = field(metadata={**_INT64, "tag": 0}, default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupTargetAssignmentMemberValue(_Flexible):
+    topic_partitions: tuple[TargetPartitions, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupCurrentMemberAssignmentValue(_Flexible):
+    member_epoch: int = field(metadata=_INT32)
+    previous_member_epoch: int = field(metadata=_INT32)
+    state: int = field(metadata=_INT8)
+    assigned_partitions: tuple[TargetPartitions, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedTopic(_Flexible):
+    __type__: ClassVar = EntityType.nested
+    topic_id: uuid.UUID = field(metadata=_UUID)
+    topic_name: str = field(metadata=_STRING)
+    partitions: tuple[int, ...] = field(metadata=_INT32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletingTopic(_Flexible):
+    __type__: ClassVar = EntityType.nested
+    topic_id: uuid.UUID = field(metadata=_UUID)
+    topic_name: str = field(metadata=_STRING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupStatePartitionMetadataValue(_Flexible):
+    initializing_topics: tuple[SharedTopic, ...]
+    initialized_topics: tuple[SharedTopic, ...]
+    deleting_topics: tuple[DeletingTopic, ...]
+
+
+ShareKey: TypeAlias = (
+    ShareGroupMemberMetadataKey
+    | ShareGroupMetadataKey
+    | ShareGroupTargetAssignmentMetadataKey
+    | ShareGroupTargetAssignmentMemberKey
+    | ShareGroupCurrentMemberAssignmentKey
+    | ShareGroupStatePartitionMetadataKey
+)
+ShareValue: TypeAlias = (
+    ShareGroupMemberMetadataValue
+    | ShareGroupMetadataValue
+    | ShareGroupTargetAssignmentMetadataValue
+    | ShareGroupTargetAssignmentMemberValue
+    | ShareGroupCurrentMemberAssignmentValue
+    | ShareGroupStatePartitionMetadataValue
+)
 Key: TypeAlias = (
     OffsetCommitKey
     | GroupMetadataKey
@@ -224,6 +325,7 @@ Key: TypeAlias = (
     | ConsumerGroupTargetAssignmentMemberKey
     | ConsumerGroupCurrentMemberAssignmentKey
     | ConsumerGroupRegularExpressionKey
+    | ShareKey
 )
 Value: TypeAlias = (
     OffsetCommitValue
@@ -234,6 +336,7 @@ Value: TypeAlias = (
     | ConsumerGroupTargetAssignmentMemberValue
     | ConsumerGroupCurrentMemberAssignmentValue
     | ConsumerGroupRegularExpressionValue
+    | ShareValue
 )
 
 # Key type number, key, value (None: never read for what it says).
@@ -245,6 +348,12 @@ _TYPES: tuple[tuple[int, type[Any], type[Any] | None], ...] = (
     (6, ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
     (7, ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
     (8, ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+    (10, ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue),
+    (11, ShareGroupMetadataKey, ShareGroupMetadataValue),
+    (12, ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue),
+    (13, ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue),
+    (14, ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue),
+    (15, ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
     (16, ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
 )
 

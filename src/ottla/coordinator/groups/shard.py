@@ -12,11 +12,11 @@ append that fails means that state is ahead of the log, and the shard must be dr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ottla.config import GroupTimes
-from ottla.coordinator.groups import classic, consumer_rebalance
+from ottla.coordinator.groups import classic, consumer_rebalance, share
 from ottla.coordinator.groups.classic import ClassicProtocol, ClassicRebalance
 from ottla.coordinator.groups.classic_group import ClassicGroup, State
 from ottla.coordinator.groups.classic_join import ClassicJoin
@@ -29,6 +29,8 @@ from ottla.coordinator.groups.commands import (
     JoinRequest,
     LeavingMember,
     LeftMember,
+    Partitions,
+    ShareHeartbeatRequest,
     SyncRequest,
 )
 from ottla.coordinator.groups.consumer import ConsumerProtocol
@@ -38,6 +40,7 @@ from ottla.coordinator.groups.conversion import Conversion
 from ottla.coordinator.groups.inspection import (
     describe_classic,
     describe_consumer,
+    describe_share,
     list_groups,
 )
 from ottla.coordinator.groups.matching import Matched
@@ -45,12 +48,14 @@ from ottla.coordinator.groups.memory import GroupMemory
 from ottla.coordinator.groups.offsets import Offsets
 from ottla.coordinator.groups.records import GroupMetadataKey, Key, Value
 from ottla.coordinator.groups.settings import GroupSettings
+from ottla.coordinator.groups.share import ShareProtocol
+from ottla.coordinator.groups.share_group import ShareGroup
 from ottla.coordinator.groups.state import Group, GroupJournal, Groups
 from ottla.coordinator.groups.topics import TopicsView
 from ottla.coordinator.host.journal import Instant, Outcome, Ticket
 from ottla.coordinator.host.timers import Timer, Timers
 from ottla.records.batch import NO_PRODUCER_ID
-from ottla.wire.errors import ErrorCode, NonEmptyGroup, UnknownMemberId
+from ottla.wire.errors import ErrorCode, InconsistentGroupProtocol, NonEmptyGroup, UnknownMemberId
 
 EXPIRY = "offset-expiry"
 
@@ -63,6 +68,7 @@ class GroupShard:
         new_id: Callable[[], str],
         times_of: Callable[[str], GroupTimes] | None = None,
         memory: GroupMemory | None = None,
+        share_times_of: Callable[[str], GroupTimes] | None = None,
     ) -> None:
         """`times_of` a group, where groups have settings of their own; `memory` that shards share."""
         if times_of is None:
@@ -80,6 +86,9 @@ class GroupShard:
             self.groups, self._journal, self.timers, settings, times_of, topics, memory
         )
         conversion = Conversion(self._classic, self._consumer)
+        self._share = ShareProtocol(
+            self.groups, self._journal, self.timers, settings, share_times_of or times_of, topics, memory
+        )
         self._consumer_protocol = ConsumerProtocol(self._consumer, conversion, new_id)
         self._classic_members = ClassicMembers(self._consumer, conversion, self._consumer_protocol, new_id)
         self._offsets = Offsets(self.groups, self._journal, settings)
@@ -97,13 +106,16 @@ class GroupShard:
     def loaded(self, topics: TopicsView, now: Instant) -> Outcome:
         """All records are in: members have from now on to show that they are alive."""
         self._journal.now = now
-        self._consumer.topics = topics
+        self._consumer.topics = self._share.topics = topics
         for _, group in sorted(self.groups.by_id.items()):
             match group:
                 case ClassicGroup():
                     self._resume_classic(group)
                 case ConsumerGroup():
                     self._resume_consumer(group, now)
+                case ShareGroup():
+                    for member_id in group.members:
+                        self._share.extend_session(group.group_id, member_id)
         self._schedule_expiry(now)
         return self._journal.take()
 
@@ -143,6 +155,8 @@ class GroupShard:
                 self._classic_expired(group, timer, detail)
             case ConsumerGroup() as group:
                 self._consumer_expired(group, timer, detail)
+            case ShareGroup() as group if timer.kind == share.SESSION:
+                self._share.member_expired(group, timer.member)
 
     def _classic_expired(self, group: ClassicGroup, timer: Timer, detail: int) -> None:
         match timer.kind:
@@ -169,12 +183,13 @@ class GroupShard:
     ) -> Outcome:
         """`changed`: names of topics that came, went or grew; `deleted`: names and ids of those that went."""
         self._journal.now = now
-        self._consumer.topics = topics
+        self._consumer.topics = self._share.topics = topics
         for group in self.groups.by_id.values():
-            if isinstance(group, ConsumerGroup):
+            if isinstance(group, ConsumerGroup | ShareGroup):
                 group.note_changes(changed)
         for name, topic_id in deleted:
             self._offsets.forget_topic(name, topic_id)
+        self._share.topics_deleted({topic_id for _, topic_id in deleted})
         return self._journal.take()
 
     # --- commands
@@ -182,6 +197,8 @@ class GroupShard:
     def join_group(self, request: JoinRequest, ticket: Ticket, now: Instant) -> Outcome:
         def join() -> None:
             group = self.groups.by_id.get(request.group_id)
+            if isinstance(group, ShareGroup):
+                raise InconsistentGroupProtocol(f"group {request.group_id} is a share group")
             if isinstance(group, ConsumerGroup) and not group.is_empty:
                 self._journal.reply(ticket, self._classic_members.join(group, request))
             elif isinstance(group, ClassicGroup):
@@ -201,7 +218,7 @@ class GroupShard:
                     self._classic_protocol.sync(group, request, ticket)
                 case ConsumerGroup() as group:
                     self._journal.reply(ticket, self._classic_members.sync(group, request))
-                case None:
+                case _:
                     raise UnknownMemberId(f"there is no group {request.group_id}; rejoin")
 
         return self._journal.run(sync, ticket, now)
@@ -213,7 +230,7 @@ class GroupShard:
                     return self._classic_protocol.heartbeat(group, request)
                 case ConsumerGroup() as group:
                     return self._classic_members.heartbeat(group, request)
-                case None:
+                case _:
                     raise UnknownMemberId(f"there is no group {request.group_id}; rejoin")
 
         return self._journal.run(lambda: self._journal.reply(ticket, heartbeat()), ticket, now)
@@ -227,7 +244,7 @@ class GroupShard:
                     return self._classic_protocol.leave(group, leaving)
                 case ConsumerGroup() as group:
                     return self._classic_members.leave(group, leaving)
-                case None:
+                case _:
                     unknown = ErrorCode.unknown_member_id
                     return tuple(LeftMember(m.member_id, m.instance_id, unknown) for m in leaving)
 
@@ -307,6 +324,45 @@ class GroupShard:
             now,
         )
 
+    # --- share groups
+
+    def is_share_group(self, group_id: str, ticket: Ticket, now: Instant) -> Outcome:
+        return self._answer(lambda: isinstance(self.groups.get(group_id), ShareGroup), ticket, now)
+
+    def share_heartbeat(self, request: ShareHeartbeatRequest, ticket: Ticket, now: Instant) -> Outcome:
+        return self._answer(lambda: self._share.heartbeat(request), ticket, now)
+
+    def states_initialized(
+        self, group_id: str, partitions: Partitions, ticket: Ticket, now: Instant
+    ) -> Outcome:
+        return self._answer(lambda: self._share.initialized(group_id, partitions), ticket, now)
+
+    def describe_share_group(self, group_id: str, ticket: Ticket, now: Instant) -> Outcome:
+        return self._answer(lambda: describe_share(self.groups, group_id, self._share.topics), ticket, now)
+
+    def shared_partitions(
+        self, group_id: str, names: Mapping[str, Sequence[int]] | None, ticket: Ticket, now: Instant
+    ) -> Outcome:
+        return self._answer(lambda: self._share.partitions_with_states(group_id, names), ticket, now)
+
+    def alter_share_offsets(
+        self, group_id: str, offsets: Mapping[str, Mapping[int, int]], ticket: Ticket, now: Instant
+    ) -> Outcome:
+        return self._answer(lambda: self._share.alter(group_id, offsets), ticket, now)
+
+    def begin_forgetting_states(
+        self, group_id: str, topics: Collection[str] | None, ticket: Ticket, now: Instant
+    ) -> Outcome:
+        return self._answer(lambda: self._share.begin_forgetting(group_id, topics), ticket, now)
+
+    def states_forgotten(
+        self, group_id: str, topic_ids: Collection[Any], ticket: Ticket, now: Instant
+    ) -> Outcome:
+        return self._answer(lambda: self._share.forgotten(group_id, topic_ids), ticket, now)
+
+    def _answer(self, answer: Callable[[], Any], ticket: Ticket, now: Instant) -> Outcome:
+        return self._journal.run(lambda: self._journal.reply(ticket, answer()), ticket, now)
+
     # --- expiry
 
     def _schedule_expiry(self, now: Instant) -> None:
@@ -316,6 +372,8 @@ class GroupShard:
 
     def _expire_offsets(self) -> None:
         for _, group in sorted(self.groups.by_id.items()):
+            if isinstance(group, ShareGroup):
+                continue  # it has no offsets here, and stays until it is deleted
             if self._offsets.expire(group) and group.is_empty:
                 self._delete(group)
 
@@ -328,6 +386,8 @@ class GroupShard:
                 self._journal.write(GroupMetadataKey(group.group_id), None)
             case ConsumerGroup():
                 self._consumer.remove_group(group)
+            case ShareGroup():
+                self._share.remove_group(group)
 
 
 def _same_for_all(times: GroupTimes) -> Callable[[str], GroupTimes]:

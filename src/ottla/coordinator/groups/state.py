@@ -31,13 +31,16 @@ from ottla.coordinator.groups.records import (
     GroupMetadataKey,
     GroupMetadataValue,
     Key,
+    ShareGroupMetadataKey,
+    ShareKey,
     Value,
 )
+from ottla.coordinator.groups.share_group import ShareGroup
 from ottla.coordinator.host.journal import Journal
 from ottla.records.batch import NO_PRODUCER_ID
 from ottla.wire.errors import GroupIdNotFound
 
-Group: TypeAlias = ClassicGroup | ConsumerGroup
+Group: TypeAlias = ClassicGroup | ConsumerGroup | ShareGroup
 GroupJournal: TypeAlias = Journal[Key, Value]
 TopicOffsets: TypeAlias = dict[str, dict[int, OffsetCommitValue]]
 T = TypeVar("T")
@@ -72,6 +75,8 @@ class Groups:
                 self._replay_offset(key, _expect(value, OffsetCommitValue), producer_id)
             case GroupMetadataKey():
                 self._replay_classic(key.group, _expect(value, GroupMetadataValue))
+            case _ if isinstance(key, ShareKey):
+                self._replay_share(key, value)
             case _:
                 # A tombstone for a group that is gone changes nothing, and must not bring it back.
                 group = self.by_id.get(key.group)
@@ -123,6 +128,18 @@ class Groups:
             self.by_id[group_id] = ClassicGroup.from_record(group_id, value)
         elif isinstance(self.by_id.get(group_id), ClassicGroup):
             del self.by_id[group_id]
+
+    def _replay_share(self, key: ShareKey, value: Value | None) -> None:
+        # As for consumer groups.
+        group = self.by_id.get(key.group)
+        if value is not None and not isinstance(group, ShareGroup):
+            group = self.by_id[key.group] = ShareGroup(key.group)
+        if not isinstance(group, ShareGroup):
+            return
+        if value is None and isinstance(key, ShareGroupMetadataKey):
+            del self.by_id[key.group]
+        else:
+            group.replay(key, value)
 
     def _replay_consumer(self, group: ConsumerGroup, key: Key, value: Value | None) -> None:
         match key:
