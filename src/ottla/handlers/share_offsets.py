@@ -92,12 +92,12 @@ def _topic(name: str, topic_id: Any, partitions: Any) -> told.DescribeShareGroup
     return told.DescribeShareGroupOffsetsResponseTopic(
         topic_name=TopicName(name),
         topic_id=topic_id,
-        partitions=tuple(_partition(topic_id, index, found) for index, found in partitions.items()),
+        partitions=tuple(_partition(index, found) for index, found in partitions.items()),
     )
 
 
 def _partition(
-    topic_id: Any, index: int, found: SharedOffset | KafkaError | None
+    index: int, found: SharedOffset | KafkaError
 ) -> told.DescribeShareGroupOffsetsResponsePartition:
     if isinstance(found, SharedOffset):
         return told.DescribeShareGroupOffsetsResponsePartition(
@@ -107,8 +107,6 @@ def _partition(
             lag=i64(found.lag),
             error_code=ErrorCode.none,
         )
-    if found is None and topic_id is None:
-        found = UnknownTopicOrPartition("there is no such topic")
     return told.DescribeShareGroupOffsetsResponsePartition(
         partition_index=i32(index),
         start_offset=_NOTHING,
@@ -138,7 +136,7 @@ async def alter_share_group_offsets(
                 errors[name, index] = UnknownTopicOrPartition(f"{name}-{index} does not exist")
             else:
                 wanted.setdefault(name, {})[index] = int(partition.start_offset)
-    done = await broker.groups.alter_share_offsets(request.group_id, wanted)
+    done = await broker.groups.alter_share_offsets(request.group_id, wanted) if wanted else {}
     for name, offsets in wanted.items():
         topic_image = image.topics[name]
         for index in offsets:

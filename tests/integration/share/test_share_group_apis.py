@@ -78,7 +78,9 @@ def test_where_a_group_is_can_be_told_altered_and_deleted(broker: str, calls: Gr
     asked = calls.offsets("placers", {"placed": [0], "missing": [0]})
     (placed, missing) = asked.topics
     assert [(p.start_offset, p.lag) for p in placed.partitions] == [(2, 3)]
-    assert [p.error_code for p in missing.partitions] == [ErrorCode.unknown_topic_or_partition]
+    assert [(p.start_offset, p.error_code) for p in missing.partitions] == [(-1, NONE)], "as Apache Kafka"
+    (beyond,) = calls.offsets("placers", {"placed": [9]}).topics
+    assert [p.error_code for p in beyond.partitions] == [ErrorCode.unknown_topic_or_partition]
     assert calls.offsets("placers", {"placed": [0]}, version=0).topics[0].partitions[0].start_offset == 2
     deleted = calls.delete_offsets("placers", "placed", "missing")
     assert [(t.topic_name, t.error_code) for t in deleted.responses] == [

@@ -13,7 +13,7 @@ from ottla.coordinator.groups.commands import InitializeStates, ShareHeartbeatRe
 from ottla.coordinator.groups.inspection import list_groups
 from ottla.coordinator.groups.settings import GroupSettings
 from ottla.coordinator.groups.share_assignor import assign_simple
-from ottla.coordinator.groups.share_group import ShareGroup
+from ottla.coordinator.groups.share_group import ShareGroup, TopicShare
 from ottla.wire.errors import (
     ErrorCode,
     FencedMemberEpoch,
@@ -217,11 +217,7 @@ def test_offsets_are_altered_in_a_new_epoch() -> None:
     fresh = driver.call("alter_share_offsets", "new", {"orders": {1: 7}})
     assert fresh == InitializeStates("new", 1, {topic_id: {1: 7}})
     begin_states(driver, fresh)
-    assert driver.call("shared_partitions", "new", None) == {"orders": (topic_id, [(1, True)])}
-    assert driver.call("shared_partitions", "new", {"orders": [0, 1], "gone": [0]}) == {
-        "orders": (topic_id, [(0, False), (1, True)]),
-        "gone": (None, [(0, False)]),
-    }
+    assert driver.call("shared_topics", "new") == {topic_id: TopicShare("orders", frozenset({1}))}
 
 
 def test_states_are_deleted_before_their_group() -> None:

@@ -1,4 +1,4 @@
-"""Where a consumer group shall go on: the forms of `kafka-consumer-groups --reset-offsets`."""
+"""Where a group shall go on: the forms of `--reset-offsets` of consumer groups and share groups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from ottla.cli.cluster.admin import Admin
 from ottla.cli.framework.errors import ToolError
 from ottla.cli.framework.output import warn
-from ottla.client.admin.groups import committed_offsets
 from ottla.client.admin.offset_reset import offsets_at, within_bounds
 from ottla.client.admin.topics import Partition, TopicState, find_topics
 from ottla.client.cluster import EARLIEST, LATEST
@@ -32,21 +31,28 @@ _DURATION = re.compile(
 
 
 def scenario(given: argparse.Namespace) -> str:
-    chosen = [name for name in SCENARIOS if getattr(given, name) not in {None, False}]
+    known = [name for name in SCENARIOS if hasattr(given, name)]
+    chosen = [name for name in known if getattr(given, name) not in {None, False}]
     if len(chosen) != 1:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in SCENARIOS)
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in known)
         raise ToolError(f"--reset-offsets needs exactly one of {options}")
     return chosen[0]
 
 
 def new_offsets(
-    given: argparse.Namespace, admin: Admin, group: str, how: str, now_ms: int
+    given: argparse.Namespace,
+    admin: Admin,
+    group: str,
+    how: str,
+    now_ms: int,
+    known: Mapping[Partition, int | None],
 ) -> dict[Partition, int]:
-    committed = {place: found.offset for place, found in admin.call(committed_offsets, group).items()}
+    """`known` partitions of the group, with where it is there; None: that is not decided yet."""
+    committed = {place: offset for place, offset in known.items() if offset is not None}
     if how == "from_file":
         wanted = _read(given, group)
         return _clamped(given, admin, wanted)
-    partitions = chosen_partitions(given, admin, list(committed))
+    partitions = chosen_partitions(given, admin, list(known))
     match how:
         case "to_earliest":
             return admin.call(offsets_at, partitions, EARLIEST)

@@ -30,6 +30,7 @@ PURPOSES: dict[str, dict[str, str]] = {
     },
     "Look after consumers": {
         "consumer-groups": "see lag and members, reset offsets, delete groups",
+        "share-groups": "see where share groups are, reset offsets, delete groups",
         "client-metrics": "see and change which clients push which metrics",
     },
     "Look after producers": {

@@ -7,9 +7,10 @@ import csv
 import io
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ottla.cli.cluster.group_tables import MISSING, aligned, places_text
 from ottla.cli.framework.errors import Refused, ToolError
 from ottla.cli.framework.output import Table, show
 from ottla.cli.framework.properties import merged
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
     from ottla.client.admin.groups import Group
     from ottla.client.admin.topics import Partition
 
-_MISSING = "-"
 _ACTIONS = ("list", "describe", "delete", "reset_offsets", "delete_offsets")
-_WIDTH_MIN = 15
 _WATCH_SECONDS = 2.0
 
 
@@ -71,7 +70,7 @@ def _list(given: argparse.Namespace, admin: Admin) -> int:
     head += ["STATE"] if given.state is not None else []
     rows = [[getattr(group, {"GROUP": "id"}.get(name, name.lower())) for name in head] for group in groups]
     data = [{"group": group.id, "type": group.type, "state": group.state} for group in groups]
-    lines = [row[0] for row in rows] if len(head) == 1 else _aligned([head, *rows])
+    lines = [row[0] for row in rows] if len(head) == 1 else aligned([head, *rows])
     show(given, data, lines, [Table(head, rows)])
     return 0
 
@@ -99,7 +98,7 @@ def _describe(given: argparse.Namespace, admin: Admin) -> int:
         if note:
             print(f"\n{note}", file=sys.stderr)
         if table.rows:
-            lines += ["", *_aligned([table.columns, *table.rows])]
+            lines += ["", *aligned([table.columns, *table.rows])]
             tables.append(table)
         data += [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     show(given, data, lines, tables)
@@ -152,9 +151,9 @@ def _offsets(given: argparse.Namespace, admin: Admin, name: str) -> tuple[Table,
                 name,
                 place.topic,
                 place.number,
-                *([epoch if epoch >= 0 else _MISSING] if given.verbose else []),
-                *(_MISSING if value is None else value for value in (offset, end_offset, lag)),
-                *((member.id, member.host, member.client_id) if member else (_MISSING,) * 3),
+                *([epoch if epoch >= 0 else MISSING] if given.verbose else []),
+                *(MISSING if value is None else value for value in (offset, end_offset, lag)),
+                *((member.id, member.host, member.client_id) if member else (MISSING,) * 3),
             ]
         )
     head = ["GROUP", "TOPIC", "PARTITION", *(["LEADER-EPOCH"] if given.verbose else [])]
@@ -174,12 +173,12 @@ def _members(given: argparse.Namespace, admin: Admin, name: str) -> tuple[Table,
     )
     rows = []
     for member in group.members:
-        row: list[Any] = [name, member.id, *([member.instance_id or _MISSING] if with_instances else [])]
+        row: list[Any] = [name, member.id, *([member.instance_id or MISSING] if with_instances else [])]
         row += [member.host, member.client_id, len(member.assigned)]
         if given.verbose:
-            target_epoch = group.target_epoch if group.target_epoch is not None else _MISSING
-            row += [member.epoch if member.epoch is not None else _MISSING, _places(member.assigned)]
-            row += [target_epoch, _places(member.target)]
+            target_epoch = group.target_epoch if group.target_epoch is not None else MISSING
+            row += [member.epoch if member.epoch is not None else MISSING, places_text(member.assigned)]
+            row += [target_epoch, places_text(member.target)]
         rows.append(row)
     return Table(head, rows), _note(group)
 
@@ -189,11 +188,11 @@ def _state(given: argparse.Namespace, admin: Admin, name: str) -> tuple[Table, s
 
     group = admin.call(describe_group, name)
     node = group.coordinator
-    row: list[Any] = [name, f"{node.host}:{node.port}  ({node.id})", group.assignor or _MISSING, group.state]
+    row: list[Any] = [name, f"{node.host}:{node.port}  ({node.id})", group.assignor or MISSING, group.state]
     head = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE"]
     if given.verbose:
         head += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
-        row += [_MISSING if epoch is None else epoch for epoch in (group.epoch, group.target_epoch)]
+        row += [MISSING if epoch is None else epoch for epoch in (group.epoch, group.target_epoch)]
     return Table([*head, "#MEMBERS"], [[*row, len(group.members)]]), _note(group)
 
 
@@ -223,7 +222,7 @@ def _delete(given: argparse.Namespace, admin: Admin) -> int:
 
 def _reset_offsets(given: argparse.Namespace, admin: Admin) -> int:
     from ottla.cli.cluster.offset_reset import new_offsets, scenario
-    from ottla.client.admin.groups import commit_offsets, describe_group
+    from ottla.client.admin.groups import commit_offsets, committed_offsets, describe_group
     from ottla.wire.errors import ErrorCode
 
     how = scenario(given)
@@ -243,7 +242,8 @@ def _reset_offsets(given: argparse.Namespace, admin: Admin) -> int:
                 f"Assignments can only be reset if the group '{name}' is inactive, "
                 f"but the current state is {state}."
             )
-        resets[name] = new_offsets(given, admin, name, how, now_ms)
+        known = {place: found.offset for place, found in admin.call(committed_offsets, name).items()}
+        resets[name] = new_offsets(given, admin, name, how, now_ms, known)
         if given.execute and resets[name]:
             admin.call(commit_offsets, name, resets[name])
     rows: list[tuple[Any, ...]] = [
@@ -260,7 +260,7 @@ def _reset_offsets(given: argparse.Namespace, admin: Admin) -> int:
         return 0
     head = ("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")
     data = [dict(zip(("group", "topic", "partition", "newOffset"), row, strict=True)) for row in rows]
-    show(given, data, ["", *_aligned([head, *rows])] if rows else [""], [Table(head, rows)])
+    show(given, data, ["", *aligned([head, *rows])] if rows else [""], [Table(head, rows)])
     return 0
 
 
@@ -283,7 +283,7 @@ def _delete_offsets(given: argparse.Namespace, admin: Admin) -> int:
     )
     head = ("TOPIC", "PARTITION", "STATUS")
     data = [dict(zip(("topic", "partition", "status"), row, strict=True)) for row in rows]
-    show(given, data, [*lines, "", *_aligned([head, *rows])], [Table(head, rows)])
+    show(given, data, [*lines, "", *aligned([head, *rows])], [Table(head, rows)])
     return 1 if failed else 0
 
 
@@ -307,21 +307,6 @@ def _note(group: Group) -> str:
     if group.state in {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}:
         return f"Warning: Consumer group '{group.id}' is rebalancing."
     return ""
-
-
-def _places(places: Sequence[Partition]) -> str:
-    by_topic: dict[str, list[str]] = {}
-    for place in sorted(places):
-        by_topic.setdefault(place.topic, []).append(str(place.number))
-    return ";".join(f"{topic}:{','.join(numbers)}" for topic, numbers in by_topic.items()) or _MISSING
-
-
-def _aligned(rows: Sequence[Sequence[Any]]) -> list[str]:
-    widths = [max(_WIDTH_MIN, *(len(str(row[at])) for row in rows)) for at in range(len(rows[0]))]
-    return [
-        " ".join(f"{value!s:<{width}}" for value, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
 
 
 _RUN = {

@@ -37,6 +37,7 @@ _TOOLS = {
     "ProducerPerformance": "producer-perf-test",
     "ReassignPartitionsCommand": "reassign-partitions",
     "ReplicaVerificationTool": "replica-verification",
+    "ShareGroupCommand": "share-groups",
     "StorageTool": "storage",
     "StreamsResetter": "streams-application-reset",
     "TopicCommand": "topics",

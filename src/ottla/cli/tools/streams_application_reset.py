@@ -94,11 +94,11 @@ def _reset(
     now_ms = time.time_ns() // 1_000_000
     resets: dict[str, dict[Partition, int]] = {}
     for group in groups if topics else ():
-        read = {place.topic for place in admin.call(committed_offsets, group)}
-        given.topic, given.all_topics = sorted(read & set(topics)), False
+        known = {place: found.offset for place, found in admin.call(committed_offsets, group).items()}
+        given.topic, given.all_topics = sorted({place.topic for place in known} & set(topics)), False
         if not given.topic:
             continue
-        resets[group] = new_offsets(given, admin, group, how, now_ms)
+        resets[group] = new_offsets(given, admin, group, how, now_ms, known)
         if not given.dry_run:
             admin.call(commit_offsets, group, resets[group])
     missing = sorted(set(topics) - {place.topic for places in resets.values() for place in places})

@@ -43,6 +43,7 @@ from ottla.coordinator.groups.questions_under_way import QuestionsUnderWay
 from ottla.coordinator.groups.records import decode, encode
 from ottla.coordinator.groups.settings import GroupSettings
 from ottla.coordinator.groups.shard import GroupShard
+from ottla.coordinator.groups.share_group import TopicShare
 from ottla.coordinator.groups.share_states import ShareStates, StateSummary
 from ottla.coordinator.groups.state import TopicOffsets
 from ottla.coordinator.host.shard_kind import Command, ShardKind
@@ -61,6 +62,7 @@ from ottla.wire.errors import (
     InvalidRequest,
     InvalidSessionTimeout,
     KafkaError,
+    UnknownTopicOrPartition,
 )
 
 log = logging.getLogger(__name__)
@@ -344,31 +346,45 @@ class GroupCoordinator:
         return described
 
     async def share_offsets(self, group_id: str, names: Mapping[str, Sequence[int]] | None) -> SharedOffsets:
-        """By topic, None for all that the group has read: its id, and by partition how far the group is; None
-        where it has no state."""
+        """By topic, None for all that the group reads: its id, and by partition how far the group is.
+
+        As in Apache Kafka, nobody asks for a group by its topics: it need not exist, and nor need they.
+        """
         _check_group_id(group_id)
-        topics: dict[str, tuple[uuid.UUID | None, list[tuple[int, bool]]]] = await self._submit(
-            group_id, lambda shard, ticket, now: shard.shared_partitions(group_id, names, ticket, now)
-        )
-        wanted = {
-            topic_id: frozenset(partition for partition, is_known in partitions if is_known)
-            for topic_id, partitions in topics.values()
+        wanted: dict[str, tuple[uuid.UUID | None, list[int]]]
+        if names is None:
+            shared: Mapping[uuid.UUID, TopicShare] = await self._submit(
+                group_id, lambda shard, ticket, now: shard.shared_topics(group_id, ticket, now)
+            )
+            wanted = {topic.name: (topic_id, sorted(topic.partitions)) for topic_id, topic in shared.items()}
+        else:
+            known = self._image.topics
+            wanted = {
+                name: (known[name].id if name in known else None, list(some)) for name, some in names.items()
+            }
+        offsets: SharedOffsets = {
+            name: (topic_id, {index: self._absent(name, index) for index in partitions})
+            for name, (topic_id, partitions) in wanted.items()
+        }
+        asked = {
+            topic_id: frozenset(index for index, found in partitions.items() if found == NOT_BEGUN)
+            for topic_id, partitions in offsets.values()
             if topic_id is not None
         }
-        found = await self._share_states.summarize(group_id, wanted)
-        ends = await self._share_states.end_offsets(
-            [key for key, summary in found.items() if _has_lag(summary)]
-        )
-        return {
-            name: (
-                topic_id,
-                {
-                    partition: _shared_offset(found.get(key), ends.get(key))
-                    for key, partition in ((((topic_id or _NO_TOPIC), each), each) for each, _ in partitions)
-                },
-            )
-            for name, (topic_id, partitions) in topics.items()
-        }
+        found = await self._share_states.summarize(group_id, asked)
+        with_lag = [key for key, summary in found.items() if _has_lag(summary)]
+        ends = await self._share_states.end_offsets(with_lag)
+        for topic_id, partitions in offsets.values():
+            for index in partitions:
+                if topic_id is not None and (key := (topic_id, index)) in found:
+                    partitions[index] = _shared_offset(found[key], ends.get(key))
+        return offsets
+
+    def _absent(self, name: str, index: int) -> SharedOffset | KafkaError:
+        topic = self._image.topics.get(name)
+        if topic is not None and topic.partition(index) is None:
+            return UnknownTopicOrPartition(f"{name}-{index} does not exist")
+        return NOT_BEGUN
 
     async def alter_share_offsets(
         self, group_id: str, offsets: Mapping[str, Mapping[int, int]]
@@ -440,9 +456,6 @@ class GroupCoordinator:
         return counted
 
 
-_NO_TOPIC = uuid.UUID(int=0)
-
-
 class SharedOffset(NamedTuple):
     """How far a share group is in a partition."""
 
@@ -452,7 +465,9 @@ class SharedOffset(NamedTuple):
     """Records that are still to be delivered, or under way; -1 where that is not known."""
 
 
-SharedOffsets: TypeAlias = dict[str, tuple[uuid.UUID | None, dict[int, SharedOffset | KafkaError | None]]]
+NOT_BEGUN = SharedOffset(0, -1, -1)
+"""Of a partition that the group has no state for."""
+SharedOffsets: TypeAlias = dict[str, tuple[uuid.UUID | None, dict[int, SharedOffset | KafkaError]]]
 
 
 def _has_lag(summary: StateSummary | KafkaError) -> bool:
@@ -463,10 +478,8 @@ def _has_lag(summary: StateSummary | KafkaError) -> bool:
     )
 
 
-def _shared_offset(
-    summary: StateSummary | KafkaError | None, end_offset: int | None
-) -> SharedOffset | KafkaError | None:
-    if summary is None or isinstance(summary, KafkaError):
+def _shared_offset(summary: StateSummary | KafkaError, end_offset: int | None) -> SharedOffset | KafkaError:
+    if isinstance(summary, KafkaError):
         return summary
     lag = -1
     if end_offset is not None:

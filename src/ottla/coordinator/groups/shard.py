@@ -340,10 +340,8 @@ class GroupShard:
     def describe_share_group(self, group_id: str, ticket: Ticket, now: Instant) -> Outcome:
         return self._answer(lambda: describe_share(self.groups, group_id, self._share.topics), ticket, now)
 
-    def shared_partitions(
-        self, group_id: str, names: Mapping[str, Sequence[int]] | None, ticket: Ticket, now: Instant
-    ) -> Outcome:
-        return self._answer(lambda: self._share.partitions_with_states(group_id, names), ticket, now)
+    def shared_topics(self, group_id: str, ticket: Ticket, now: Instant) -> Outcome:
+        return self._answer(lambda: self._share.shared_topics(group_id), ticket, now)
 
     def alter_share_offsets(
         self, group_id: str, offsets: Mapping[str, Mapping[int, int]], ticket: Ticket, now: Instant

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -328,23 +328,9 @@ class ShareProtocol:
 
     # --- offsets
 
-    def partitions_with_states(
-        self, group_id: str, names: Mapping[str, Sequence[int]] | None
-    ) -> dict[str, tuple[uuid.UUID | None, list[tuple[int, bool]]]]:
-        """By topic: its id, and partitions with whether they have a state. None: all that have."""
-        group = self._group(group_id)
-        if names is None:
-            return {
-                topic.name: (topic_id, [(partition, True) for partition in sorted(topic.partitions)])
-                for topic_id, topic in group.states.initialized.items()
-            }
-        found: dict[str, tuple[uuid.UUID | None, list[tuple[int, bool]]]] = {}
-        for name, partitions in names.items():
-            topic = self.topics.topics.get(name)
-            shared = None if topic is None else group.states.initialized.get(topic.id)
-            known = frozenset() if shared is None else shared.partitions
-            found[name] = (None if topic is None else topic.id, [(p, p in known) for p in partitions])
-        return found
+    def shared_topics(self, group_id: str) -> Mapping[uuid.UUID, TopicShare]:
+        """Partitions that have a state."""
+        return self._group(group_id).states.initialized
 
     def alter(self, group_id: str, offsets: Mapping[str, Mapping[int, int]]) -> InitializeStates:
         """The state of each partition is begun anew, in a new epoch. Of partitions that exist."""

@@ -103,6 +103,8 @@ class StatesOfGroups:
     async def summarize(
         self, group_id: str, partitions: Partitions
     ) -> dict[tuple[uuid.UUID, int], StateSummary | KafkaError]:
+        if SHARE_STATE_TOPIC not in self._image().topics:
+            return {}
         names: _Wanted = {name: {"leader_epoch": -1} for name in _names(group_id, partitions)}
         answers = await self._ask_all(
             ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, names, self._coordinator.summarize

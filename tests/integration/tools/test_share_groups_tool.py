@@ -1,0 +1,106 @@
+"""`kafka-share-groups` against a broker: groups that its members left, where they are, and their end."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.testing import InProcessBroker
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "share"))
+from group_calls import GroupCalls
+
+
+@pytest.fixture(scope="module")
+def calls(broker: InProcessBroker) -> GroupCalls:
+    servers = broker.bootstrap_servers
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic("jobs", 2, 1)])["jobs"].result(20)
+    producer = Producer({"bootstrap.servers": servers})
+    for _ in range(4):
+        producer.produce("jobs", b"x", partition=0)
+    producer.flush()
+    return GroupCalls(servers)
+
+
+def test_a_group_is_listed_described_reset_and_deleted(on: Any, calls: GroupCalls) -> None:
+    def described(*more: str) -> Any:
+        return on("share-groups", "--describe", "--group", "workers", *more)
+
+    def reset(*more: str) -> Any:
+        return on("share-groups", "--reset-offsets", "--group", "workers", *more)
+
+    calls.join("workers", "worker-1", "jobs")
+    listed = on("share-groups", "--list", "--state")
+    assert [line.split() for line in listed.lines] == [["GROUP", "STATE"], ["workers", "Stable"]]
+    members = described("--members", "--verbose", "--json").data
+    assert [(m["CONSUMER-ID"], m["#PARTITIONS"], m["ASSIGNMENT"]) for m in members] == [
+        ("worker-1", 2, "jobs:0,1")
+    ]
+    (state,) = described("--state", "--verbose", "--json").data
+    assert (state["STATE"], state["#MEMBERS"], state["GROUP-EPOCH"]) == (
+        "Stable",
+        1,
+        state["ASSIGNMENT-EPOCH"],
+    )
+    busy = reset("--all-topics", "--to-earliest")
+    assert "Share group 'workers' is not empty." in busy.err
+    assert "NON_EMPTY_GROUP" in on("share-groups", "--delete", "--group", "workers").out
+    calls.beat("workers", "worker-1", -1)
+
+    planned = reset("--all-topics", "--to-latest")
+    assert [line.split() for line in planned.lines if line][1:] == [
+        ["workers", "jobs", "0", "4"],
+        ["workers", "jobs", "1", "0"],
+    ]
+    offsets = described("--json").data
+    assert [(row["START-OFFSET"], row["LAG"]) for row in offsets] == [("-", "-"), ("-", "-")], "only a plan"
+    on(
+        "share-groups",
+        "--reset-offsets",
+        "--group",
+        "workers",
+        "--topic",
+        "jobs:0",
+        "--to-offset",
+        "1",
+        "--execute",
+    )
+    offsets = described("--verbose", "--json").data
+    assert [(row["PARTITION"], row["START-OFFSET"], row["LAG"]) for row in offsets] == [
+        (0, 1, 3),
+        (1, "-", "-"),
+    ]
+
+    forgotten = on("share-groups", "--delete-offsets", "--group", "workers", "--topic", "jobs")
+    assert "Request succeeded for deleting offsets from group workers." in forgotten.out
+    assert described().err.endswith("has no offset information.\n")
+    deleted = on("share-groups", "--delete", "--all-groups")
+    assert deleted.out == "Deletion of requested share groups ('workers') was successful.\n"
+    gone = described("--members")
+    assert (gone.status, "Share group 'workers' does not exist." in gone.err) == (1, True)
+    assert "is not a share group" in on("share-groups", "--delete", "--group", "workers").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "exactly one of"),
+        (("--list", "--describe"), "exactly one of"),
+        (("--describe",), "--describe needs --group or --all-groups"),
+        (("--reset-offsets", "--all-groups", "--to-latest"), "--reset-offsets needs --group"),
+        (("--delete-offsets", "--group", "a", "--group", "b", "--topic", "t"), "one group at a time"),
+        (("--delete-offsets", "--group", "a"), "needs --topic"),
+        (("--describe", "--group", "a", "--members", "--state"), "at most one of"),
+        (("--reset-offsets", "--group", "a"), "--reset-offsets needs exactly one of --to-offset"),
+    ],
+)
+def test_wrong_arguments(on: Any, arguments: tuple[str, ...], message: str) -> None:
+    refused = on("share-groups", *arguments)
+    assert refused.status != 0
+    assert message in refused.err
