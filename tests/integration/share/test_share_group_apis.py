@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from group_calls import GroupCalls
 from kio.schema.errors import ErrorCode
+from share_member import ACCEPT, RELEASE, Member, acquired, create_topic, produce
 
 import ottla.testing
 from ottla.wire.api import ApiKey
@@ -127,3 +128,21 @@ def test_groups_and_states_survive_the_broker(tmp_path: Path) -> None:
         assert [(m.member_id, m.member_epoch) for m in found.members] == [("m", epoch)]
         assert calls.beat("keepers", "m", epoch).error_code is NONE
         assert [p.partition_index for p in calls.offsets("keepers").topics[0].partitions] == [0, 1]
+
+
+def test_a_member_reads_what_it_was_assigned(broker: str, calls: GroupCalls) -> None:
+    topic_id = create_topic(broker, "read", partitions=1)
+    produce(broker, "read", "a", "b", "c")
+    admin = AdminClient({"bootstrap.servers": broker})
+    setting = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.GROUP, "readers", incremental_configs=[setting])
+    admin.incremental_alter_configs([resource])[resource].result(10)
+    assert read_by(calls.join("readers", "one", "read")) == [0]
+    member = Member(broker, "readers", topic_id)
+    while not (rows := acquired(member.fetch())):
+        pass
+    assert rows == [(0, 2, 1)]
+    member.fetch([(0, 2, [ACCEPT, RELEASE, ACCEPT])])
+    (topic,) = calls.offsets("readers").topics
+    assert [p.lag for p in topic.partitions] == [1], "the one that was given back"
+    member.connection.close()
