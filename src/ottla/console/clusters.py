@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from ottla.client.admin.groups import Committed, Listed, committed_offsets_of, list_groups
 from ottla.client.admin.log_dirs import LogDir, describe_log_dirs
+from ottla.client.admin.share_groups import is_share, share_offsets_of
 from ottla.client.admin.topics import Partition, TopicState, list_topics, offsets_told
 from ottla.client.cluster import LATEST, ClusterClient
 from ottla.client.errors import ClusterUnreachable
@@ -144,6 +145,7 @@ class Topics:
 class Groups:
     listed: Mapping[str, Listed]
     committed: Mapping[str, Mapping[Partition, Committed]]
+    """Of share groups, where what they are done with ends."""
     ends: Mapping[Partition, int]
     """Of what they read, so far as it exists and somebody tells."""
 
@@ -261,8 +263,10 @@ async def _topics(client: ClusterClient) -> Topics:
 
 async def _groups(client: ClusterClient, topics: Topics) -> Groups:
     listed = await list_groups(client, every_kind=True)
-    with_offsets = [group for group in listed if group.type.lower() != "share"]
-    committed = await committed_offsets_of(client, with_offsets)
+    committed = await committed_offsets_of(client, [group for group in listed if not is_share(group)])
+    shared = [group for group in listed if is_share(group)]
+    for group, starts in (await share_offsets_of(client, shared)).items():
+        committed[group] = {place: Committed(at.start, -1, "") for place, at in starts.items()}
     read = {place for offsets in committed.values() for place in offsets}
     ends = await offsets_told(client, topics.leaders(read), LATEST)
     return Groups({group.id: group for group in listed}, committed, ends)

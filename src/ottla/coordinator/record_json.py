@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets` and `__transaction_state` as JSON, by the names of Kafka's schemas."""
+"""Records of the topics that coordinators keep their state in as JSON, by the names of Kafka's schemas."""
 
 from __future__ import annotations
 
@@ -60,6 +60,15 @@ def group_record(key: bytes, value: bytes | None) -> tuple[Data, Data | None]:
             shown["topicId"] = uuid_text(typed_value.topic_id)
         return key_data, shown
     return key_data, entity(typed_value)
+
+
+def share_record(key: bytes, value: bytes | None) -> tuple[Data, Data | None]:
+    """Of `__share_group_state`."""
+    from ottla.coordinator.share.records import ShareSnapshotKey, decode
+
+    typed_key, typed_value = decode(key, value)
+    kind = "snapshot" if isinstance(typed_key, ShareSnapshotKey) else "update"
+    return {"kind": kind, **entity(typed_key)}, None if typed_value is None else entity(typed_value)
 
 
 def record_number(data: bytes) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
-from ottla.client.admin import groups
+from ottla.client.admin import groups, share_groups
 from ottla.client.admin.offset_reset import offsets_at, within_bounds
 from ottla.client.admin.topics import Partition, describe_topics, offsets_told
-from ottla.client.cluster import EARLIEST, LATEST
+from ottla.client.cluster import EARLIEST, LATEST, ClusterClient
 from ottla.console.clusters import Cluster
 from ottla.console.endpoints import endpoint
 from ottla.console.moments import moment_ms
@@ -88,38 +88,30 @@ async def find_groups(cluster: Cluster, asked: FindGroups) -> Any:
 
 @endpoint("GET", "/groups/{group}", "One group: its members, what each reads, and its lag")
 async def group(cluster: Cluster, asked: OneGroup) -> Any:
-    listed = {each.id: each for each in await groups.list_groups(cluster.client, every_kind=True)}
-    if asked.group in listed and listed[asked.group].type.lower() == "share":
-        each = listed[asked.group]
-        return {
-            "name": each.id,
-            "type": each.type,
-            "state": each.state,
-            "coordinator": each.coordinator,
-            "assignor": "",
-            "members": [],
-            "partitions": [],
-            "lag": 0,
-        }
-    found = await groups.describe_group(cluster.client, asked.group)
-    committed = await groups.committed_offsets(cluster.client, asked.group)
-    readers = {place: member for member in found.members for place in member.assigned}
+    kind = await _kind(cluster, asked.group)
+    found = await kind.describe(cluster.client, asked.group)
+    committed, told_lags = await kind.offsets(cluster.client, asked.group)
+    readers: dict[Partition, list[groups.Member]] = defaultdict(list)
+    for member in found.members:
+        for place in member.assigned:
+            readers[place].append(member)
     places = sorted({*committed, *readers})
     ends = await _ends(cluster, places)
     partitions = []
     for place in places:
         offset = committed[place].offset if place in committed else None
         end = ends.get(place)
-        reader = readers.get(place)
+        lag = None if offset is None or end is None else max(end - offset, 0)
+        reading = readers.get(place, ())
         partitions.append(
             {
                 "topic": place.topic,
                 "partition": place.number,
                 "offset": offset,
                 "endOffset": end,
-                "lag": None if offset is None or end is None else max(end - offset, 0),
-                "member": reader.id if reader else None,
-                "client": reader.client_id if reader else None,
+                "lag": told_lags.get(place, lag),
+                "members": [member.id for member in reading],
+                "clients": [member.client_id for member in reading],
                 "metadata": committed[place].metadata if place in committed else "",
             }
         )
@@ -160,10 +152,11 @@ async def reset_offsets(cluster: Cluster, asked: ResetOffsets) -> Any:
     if unknown := sorted(set(asked.partitions) - set(present)):
         raise Refused(f"topic {asked.topic} has no partition {unknown[0]}", 404)
     places = [Partition(asked.topic, number) for number in asked.partitions or present]
-    committed = await groups.committed_offsets(cluster.client, asked.group)
+    kind = await _kind(cluster, asked.group)
+    committed, _ = await kind.offsets(cluster.client, asked.group)
     wanted = await _wanted(cluster, asked, places, {place: each.offset for place, each in committed.items()})
     if not asked.preview:
-        await groups.commit_offsets(cluster.client, asked.group, wanted)
+        await kind.set(cluster.client, asked.group, wanted)
     return {
         "preview": asked.preview,
         "partitions": [
@@ -179,6 +172,38 @@ async def reset_offsets(cluster: Cluster, asked: ResetOffsets) -> Any:
 
 
 ENDPOINTS = (find_groups, group, delete_group, reset_offsets)
+
+
+Offsets: TypeAlias = tuple[dict[Partition, groups.Committed], dict[Partition, int]]
+"""Where a group is, and how far behind where the cluster says so itself."""
+
+
+class _Kind(NamedTuple):
+    """How groups of a kind are asked about."""
+
+    describe: Callable[[ClusterClient, str], Awaitable[groups.Group]]
+    offsets: Callable[[ClusterClient, str], Awaitable[Offsets]]
+    set: Callable[[ClusterClient, str, Mapping[Partition, int]], Awaitable[None]]
+
+
+async def _committed(client: ClusterClient, group: str) -> Offsets:
+    return await groups.committed_offsets(client, group), {}
+
+
+async def _share_starts(client: ClusterClient, group: str) -> Offsets:
+    """What members have and have not acknowledged does not lag, so the broker's number is the better one."""
+    found = await share_groups.share_offsets(client, group)
+    starts = {place: groups.Committed(at.start, -1, "") for place, at in found.items()}
+    return starts, {place: at.lag for place, at in found.items() if at.lag is not None}
+
+
+_CONSUMER = _Kind(groups.describe_group, _committed, groups.commit_offsets)
+_SHARE = _Kind(share_groups.describe_share_group, _share_starts, share_groups.alter_share_offsets)
+
+
+async def _kind(cluster: Cluster, name: str) -> _Kind:
+    listed = await groups.list_groups(cluster.client, every_kind=True)
+    return _SHARE if any(each.id == name and share_groups.is_share(each) for each in listed) else _CONSUMER
 
 
 async def _wanted(

@@ -101,7 +101,7 @@ async def group_page(cluster: Cluster, asked: api.OneGroup) -> View:
     is_share = found["type"].lower() == "share"
     actions: list[Child] = []
     dialogs: list[Child] = []
-    if not cluster.read_only and not is_share:
+    if not cluster.read_only:
         actions = [opens("reset", "Reset offsets"), opens("delete", "Delete", danger=True)]
         dialogs = _dialogs(cluster, found)
     body = together(
@@ -119,10 +119,9 @@ async def group_page(cluster: Cluster, asked: api.OneGroup) -> View:
             figure("Partitions", number(len(found["partitions"]))),
             class_="figures",
         ),
-        None if is_share else lag_charts(api_path(cluster, "groups", name, "history")),
-        p("Members and offsets of share groups are not shown yet.", class_="empty") if is_share else None,
-        None if is_share else section(h2("Members"), _members(cluster, found)),
-        None if is_share else section(h2("Partitions"), _lags(cluster, found)),
+        lag_charts(api_path(cluster, "groups", name, "history")),
+        section(h2("Members"), _members(cluster, found)),
+        section(h2("Partitions"), _lags(cluster, found, "Done before" if is_share else "Committed")),
         dialogs,
     )
     return View(name, body, "groups")
@@ -153,7 +152,8 @@ def _members(cluster: Cluster, found: dict[str, Any]) -> Html:
     )
 
 
-def _lags(cluster: Cluster, found: dict[str, Any]) -> Html:
+def _lags(cluster: Cluster, found: dict[str, Any], offset: str) -> Html:
+    """`offset` is what the group's place in a partition is called."""
     largest = max((each["lag"] or 0 for each in found["partitions"]), default=0)
     rows = [
         (
@@ -168,14 +168,14 @@ def _lags(cluster: Cluster, found: dict[str, Any]) -> Html:
                 if each["lag"] is not None
                 else None,
             ),
-            each["client"] or "–",
+            ", ".join(each["clients"]) or "–",
         )
         for each in found["partitions"]
     ]
     columns = (
         "Topic",
         Column("Partition", numeric=True),
-        Column("Committed", numeric=True),
+        Column(offset, numeric=True),
         Column("End", numeric=True),
         Column("Lag", numeric=True),
         "Read by",

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ottla.console.schemas import Decoded, Schemas
 from ottla.coordinator.host.shard_kind import UnknownRecord
-from ottla.coordinator.record_json import group_record, transaction_record
+from ottla.coordinator.record_json import group_record, share_record, transaction_record
 
 Decoder: TypeAlias = Literal["auto", "schema", "string", "json", "int32", "int64", "float64", "hex", "base64"]
 
@@ -96,7 +96,11 @@ def _json(data: bytes) -> Shown | None:
 
 
 Pair: TypeAlias = "Callable[[bytes | None, bytes | None], tuple[Shown, Shown]]"
-_OWN = {"__consumer_offsets": group_record, "__transaction_state": transaction_record}
+_OWN = {
+    "__consumer_offsets": group_record,
+    "__transaction_state": transaction_record,
+    "__share_group_state": share_record,
+}
 
 
 def decoder_of(topic: str, key: Decoder, value: Decoder, schemas: Schemas | None) -> Pair:
