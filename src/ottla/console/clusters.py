@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from ottla.client.admin.groups import Committed, Listed, committed_offsets_of, list_groups
 from ottla.client.admin.log_dirs import LogDir, describe_log_dirs
-from ottla.client.admin.share_groups import is_share, share_offsets_of
+from ottla.client.admin.share_groups import SharedOffset, is_share, shared_offsets_of
 from ottla.client.admin.topics import Partition, TopicState, list_topics, offsets_told
 from ottla.client.cluster import LATEST, ClusterClient
 from ottla.client.errors import ClusterUnreachable
@@ -265,11 +265,18 @@ async def _groups(client: ClusterClient, topics: Topics) -> Groups:
     listed = await list_groups(client, every_kind=True)
     committed = await committed_offsets_of(client, [group for group in listed if not is_share(group)])
     shared = [group for group in listed if is_share(group)]
-    for group, starts in (await share_offsets_of(client, shared)).items():
-        committed[group] = {place: Committed(at.start, -1, "") for place, at in starts.items()}
+    for group, told in (await shared_offsets_of(client, shared)).items():
+        committed[group] = shared_as_committed(told)
     read = {place for offsets in committed.values() for place in offsets}
     ends = await offsets_told(client, topics.leaders(read), LATEST)
     return Groups({group.id: group for group in listed}, committed, ends)
+
+
+def shared_as_committed(told: Mapping[Partition, SharedOffset]) -> dict[Partition, Committed]:
+    """Where a share group begins in a partition: everything before is done with."""
+    return {
+        place: Committed(at.start, at.leader_epoch, "") for place, at in told.items() if at.start is not None
+    }
 
 
 async def _sizes(client: ClusterClient) -> Sizes:

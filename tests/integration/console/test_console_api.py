@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from console_site import ORDERS, Site, commit, create
+from share_members import check_a_share_group_is_shown_set_and_deleted
 
 from ottla.console.clusters import ClusterSettings
 from ottla.console.server import console_served
@@ -428,3 +429,7 @@ def test_a_topic_that_somebody_else_deletes_takes_no_page_with_it(broker: InProc
         assert site.get("groups", "left-behind")["lag"] == 0
         assert "left-behind" in {group["name"] for group in site.get("groups", q="left")["groups"]}
         assert site.refused("GET", "topics", "vanishing")[0] == 404
+
+
+def test_share_groups_are_shown_set_and_deleted(site: Site, broker: InProcessBroker) -> None:
+    check_a_share_group_is_shown_set_and_deleted(site, broker.bootstrap_servers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ottla.client.admin.groups import Group, Listed, Member, list_groups
@@ -11,8 +11,13 @@ from ottla.client.admin.topics import Partition
 from ottla.client.cluster import GROUP, ClusterClient
 from ottla.client.errors import raise_for_code
 from ottla.wire.api import ApiKey
+from ottla.wire.errors import ErrorCode
 
 SHARE_TYPE = "share"
+
+
+def is_share(group: Listed) -> bool:
+    return group.type.lower() == SHARE_TYPE
 
 
 class SharedOffset(NamedTuple):
@@ -80,16 +85,44 @@ async def shared_offsets(cluster: ClusterClient, group: str) -> dict[Partition, 
         about="",
     )
     found = {}
-    for topic in answer.groups[0].topics:
-        for item in topic.partitions:
-            partition = Partition(topic.topic_name, item.partition_index)
-            raise_for_code(item.error_code, item.error_message, str(partition))
-            found[partition] = SharedOffset(
-                item.start_offset if item.start_offset >= 0 else None,
-                item.leader_epoch,
-                item.lag if item.lag >= 0 else None,
-            )
+    for partition, item in _told(answer.groups[0]):
+        raise_for_code(item.error_code, item.error_message, str(partition))
+        found[partition] = _shared(item)
     return dict(sorted(found.items()))
+
+
+async def shared_offsets_of(
+    cluster: ClusterClient, groups: Iterable[Listed]
+) -> dict[str, dict[Partition, SharedOffset]]:
+    """Of many groups, in one request to each coordinator; what it refuses is left out."""
+    by_node: dict[int, list[str]] = defaultdict(list)
+    for group in groups:
+        by_node[group.coordinator].append(group.id)
+    found: dict[str, dict[Partition, SharedOffset]] = {}
+    for node, names in by_node.items():
+        wanted = {"groups": [{"group_id": name, "topics": None} for name in names]}
+        answer = await cluster.ask(node, ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, wanted, about="")
+        for group in answer.groups:
+            if group.error_code == ErrorCode.none:
+                told = _told(group)
+                found[group.group_id] = {
+                    place: _shared(item) for place, item in told if item.error_code == ErrorCode.none
+                }
+    return found
+
+
+def _told(group: Any) -> Iterator[tuple[Partition, Any]]:
+    for topic in group.topics:
+        for item in topic.partitions:
+            yield Partition(topic.topic_name, item.partition_index), item
+
+
+def _shared(item: Any) -> SharedOffset:
+    return SharedOffset(
+        item.start_offset if item.start_offset >= 0 else None,
+        item.leader_epoch,
+        item.lag if item.lag >= 0 else None,
+    )
 
 
 async def alter_shared_offsets(cluster: ClusterClient, group: str, offsets: Mapping[Partition, int]) -> None:
@@ -100,6 +133,7 @@ async def alter_shared_offsets(cluster: ClusterClient, group: str, offsets: Mapp
         )
 
     def check(answer: Any) -> None:
+        raise_for_code(answer.error_code, answer.error_message, "")
         for topic in answer.responses:
             for item in topic.partitions:
                 raise_for_code(

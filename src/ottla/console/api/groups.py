@@ -11,7 +11,7 @@ from ottla.client.admin import groups, share_groups
 from ottla.client.admin.offset_reset import offsets_at, within_bounds
 from ottla.client.admin.topics import Partition, describe_topics, offsets_told
 from ottla.client.cluster import EARLIEST, LATEST, ClusterClient
-from ottla.console.clusters import Cluster
+from ottla.console.clusters import Cluster, shared_as_committed
 from ottla.console.endpoints import endpoint
 from ottla.console.moments import moment_ms
 from ottla.console.problems import Refused
@@ -192,13 +192,12 @@ async def _committed(client: ClusterClient, group: str) -> Offsets:
 
 async def _share_starts(client: ClusterClient, group: str) -> Offsets:
     """What members have and have not acknowledged does not lag, so the broker's number is the better one."""
-    found = await share_groups.share_offsets(client, group)
-    starts = {place: groups.Committed(at.start, -1, "") for place, at in found.items()}
-    return starts, {place: at.lag for place, at in found.items() if at.lag is not None}
+    found = await share_groups.shared_offsets(client, group)
+    return shared_as_committed(found), {place: at.lag for place, at in found.items() if at.lag is not None}
 
 
 _CONSUMER = _Kind(groups.describe_group, _committed, groups.commit_offsets)
-_SHARE = _Kind(share_groups.describe_share_group, _share_starts, share_groups.alter_share_offsets)
+_SHARE = _Kind(share_groups.describe_share_group, _share_starts, share_groups.alter_shared_offsets)
 
 
 async def _kind(cluster: Cluster, name: str) -> _Kind:
