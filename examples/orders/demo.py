@@ -24,6 +24,8 @@ from ottla.streams import TableView
 from ottla.testing import BrokerCluster, free_ports
 
 LOOK_S = 2.0
+# Ctrl-C reaches the brokers as well: that they are gone by then is nothing to tell.
+QUIET = {"log_level": "0"}
 
 
 def main() -> int:
@@ -59,7 +61,7 @@ def main() -> int:
 def watch(bootstrap_servers: str, shop: Shop) -> None:
     with ExitStack() as stack:
         orders, payments, mails = (
-            stack.enter_context(TableView(bootstrap_servers, topic, key=str, value=kind))
+            stack.enter_context(TableView(bootstrap_servers, topic, key=str, value=kind, properties=QUIET))
             for topic, kind in ((ORDERS, Order), (PAYMENTS, Payment), (MAILS, Mail))
         )
         try:
