@@ -24,6 +24,7 @@ from ottla.registry import errors
 from ottla.registry.errors import NotLeader, RegistryError
 from ottla.registry.formats import TYPES
 from ottla.registry.forwarding import FORWARDED, NOT_LEADER, OFFSET, ForwardingFailed, forward
+from ottla.registry.json_text import read_json
 from ottla.registry.rules import LATEST, Outcome, Rules, Wanted
 from ottla.registry.schema import AVRO, Schema, Version, read_references
 from ottla.registry.service import TROUBLE, RegistryService
@@ -32,6 +33,7 @@ from ottla.registry.subjects import ANY_CONTEXT, in_context, normalize, parse_su
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _LEADER_WAIT_S = 30.0
 _LOOK_AGAIN_S = 0.2
+_DIGITS_MAX: Final = 1000
 _VERSION_MAX = (1 << 31) - 1
 _BODY: Final = "ottla.body"
 _BODY_BYTES_MAX = 16 * 1024 * 1024
@@ -371,7 +373,7 @@ def _shown_registered(version: Version) -> dict[str, Any]:
 
 async def _body(request: Request) -> dict[str, Any]:
     try:
-        body = json.loads(await _bounded_body(request))
+        body = read_json((await _bounded_body(request)).decode())
     except (ValueError, RecursionError) as error:
         raise RegistryError(400, f"The request is not JSON: {error}") from None
     if not isinstance(body, dict):
@@ -448,14 +450,14 @@ def _number(request: Request) -> int:
     text = _parameter(request, "version")
     if text in {"latest", "-1"}:
         return LATEST
-    if not text.isdecimal() or not 1 <= int(text) <= _VERSION_MAX:
+    if not _is_number(text) or not 1 <= int(text) <= _VERSION_MAX:
         raise errors.invalid_version(text)
     return int(text)
 
 
 def _id(request: Request) -> int:
     text = _parameter(request, "id")
-    if not text.isdecimal():
+    if not _is_number(text):
         raise RegistryError(404, "HTTP 404 Not Found")
     return int(text)
 
@@ -466,11 +468,16 @@ def _flag(request: Request, name: str) -> bool:
 
 def _page(request: Request, rows: list[Any]) -> list[Any]:
     start, limit = (request.query_params.get(name, "") for name in ("offset", "limit"))
-    rows = rows[int(start) :] if start.isdecimal() else rows
-    return rows[: int(limit)] if limit.isdecimal() else rows
+    rows = rows[int(start) :] if _is_number(start) else rows
+    return rows[: int(limit)] if _is_number(limit) else rows
 
 
 # What is answered
+
+
+def _is_number(text: str) -> bool:
+    """Of digits that are not too many for Python to read."""
+    return text.isdecimal() and len(text) <= _DIGITS_MAX
 
 
 def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -20,6 +20,7 @@ from postgres_server import PostgresServer, postgres_server  # noqa: E402
 from test_moving_records import PLAIN, ask, committed_values, create, task_state, until  # noqa: E402
 from worker_process import our_worker, settings_of  # noqa: E402
 
+from ottla.connect.connectors.postgres.database import ReplicationStream  # noqa: E402
 from ottla.connect.connectors.postgres.task import PostgresSourceTask  # noqa: E402
 from ottla.testing import InProcessBroker  # noqa: E402
 
@@ -230,6 +231,29 @@ def test_types_are_those_of_debezium_from_rows_and_from_changes(
     ask(address, "DELETE", "/connectors/kinds")
 
 
+def test_a_connection_lost_before_the_first_read_is_made_again(
+    address: str, broker: InProcessBroker, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_slot, lost = ReplicationStream.create_slot, []
+
+    def create_and_lose(stream: ReplicationStream, slot: str) -> tuple[int, str]:
+        found = create_slot(stream, slot)
+        if not lost:
+            lost.append(slot)
+            stream.close()
+        return found
+
+    monkeypatch.setattr(ReplicationStream, "create_slot", create_and_lose)
+    with server.connect() as database:
+        database.execute("CREATE TABLE early (id int PRIMARY KEY)")
+        database.execute("INSERT INTO early VALUES (1), (2)")
+        capture(address, server, "early", table_include_list="public.early")
+        found = changes(broker, "early.public.early", 2)
+        assert [key["id"] for key, _ in found] == [1, 2]
+        assert lost == ["early"]
+    ask(address, "DELETE", "/connectors/early")
+
+
 def test_each_change_is_there_once_over_lost_connections_and_restarts(
     address: str, broker: InProcessBroker, server: PostgresServer
 ) -> None:
@@ -242,7 +266,12 @@ def test_each_change_is_there_once_over_lost_connections_and_restarts(
             address, server, "counted", table_include_list="public.counted", heartbeat_interval_ms="200",
             max_batch_size="7",
         )  # fmt: skip
-        sql = "SELECT active_pid FROM pg_replication_slots WHERE slot_name = 'counted'"
+        # Not before it is known that the table was read, else its rows would come again.
+        until(lambda: ask(address, "GET", "/connectors/counted/offsets")["offsets"])
+        sql = (
+            "SELECT active_pid FROM pg_replication_slots JOIN pg_stat_replication ON pid = active_pid "
+            "WHERE slot_name = 'counted' AND state = 'streaming'"
+        )
         for round_ in range(3):
             pid = until(lambda: (row := database.execute(sql).fetchone()) and row[0])
             with database.transaction():

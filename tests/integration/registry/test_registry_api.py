@@ -276,3 +276,17 @@ def _records(bootstrap: str, topic: str, count: int) -> list[tuple[str, int | No
     finally:
         consumer.close()
     return found
+
+
+def test_numbers_of_thousands_of_digits_and_halves_of_characters_are_refused(
+    registry: RegistryProcess,
+) -> None:
+    digits = "9" * 5000
+    assert code(registry.call("GET", f"/schemas/ids/{digits}"))[0] in {404, 422}
+    assert code(registry.call("GET", f"/subjects/huge/versions/{digits}"))[0] in {404, 422}
+    assert registry.call("GET", f"/schemas?limit={digits}&offset={digits}")[0] == 200
+    half = {"schema": '{"type": "record", "name": "R\ud800", "fields": []}'}
+    assert code(registry.call("POST", "/subjects/half/versions", half)) == (400, 400)
+    inner = {"schema": '{"type": "record", "name": "R", "doc": "\\ud800", "fields": []}'}
+    assert registry.call("POST", "/subjects/half/versions", inner)[0] in {200, 422}
+    assert registry.call("GET", "/subjects")[0] == 200

@@ -10,9 +10,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import re
+import stat
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, BinaryIO, ClassVar, Final, TextIO
 
 from ottla.connect.data import STRING, Schema, Struct, plain, struct_of
@@ -20,12 +25,13 @@ from ottla.connect.errors import ConnectError, DataError
 from ottla.connect.plugin import Config, SinkConnector, SinkTask, SourceConnector, SourceTask
 from ottla.connect.records import SinkRecord, SourceRecord
 from ottla.connect.settings.definition import REQUIRED, Importance, Setting, Settings, Type
-from ottla.connect.settings.validators import not_empty, one_of
+from ottla.connect.settings.validators import one_of, topic_name
 from ottla.connect.text import to_text
 
 _FORMATS: Final = ("lines", "json", "csv")
 _IDLE_S: Final = 0.5
 _READ_BYTES: Final = 1 << 20
+_LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 _FORMAT = Setting(
     "format",
     Type.STRING,
@@ -42,7 +48,12 @@ class FileSourceTask(SourceTask):
     def __init__(self) -> None:
         self._file: BinaryIO | None = None
         self._position = 0
+        self._is_first = True
         self._rest = b""
+        """What was read behind the last whole line."""
+        self._lines: deque[tuple[bytes, int]] = deque()
+        """Read and not given yet, each with where it ends."""
+        self._read_to = 0
         self._columns: list[str] | None = None
         self._schema: Schema | None = None
 
@@ -50,6 +61,7 @@ class FileSourceTask(SourceTask):
         config = FileStreamSource.settings.parse(given)
         self._path = config["file"] or ""
         self._topic = config["topic"]
+        self._place = {"filename": self._path} if self._path else None
         self._rows_max = config["batch.size"]
         self._format = config["format"]
 
@@ -58,11 +70,10 @@ class FileSourceTask(SourceTask):
             self.context.wait(_IDLE_S)
             return ()
         records: list[SourceRecord] = []
-        while len(records) < self._rows_max:
-            line = self._line()
-            if line is None:
-                break
-            record = self._record(line)
+        now_ms = time.time_ns() // 1_000_000
+        while len(records) < self._rows_max and (self._lines or self._read_more()):
+            line, self._position = self._lines.popleft()
+            record = self._record(line.decode(errors="replace"), now_ms)
             if record is not None:
                 records.append(record)
         if not records:
@@ -73,10 +84,6 @@ class FileSourceTask(SourceTask):
         if self._file is not None and self._path:
             self._file.close()
 
-    @property
-    def _place(self) -> dict[str, str]:
-        return {"filename": self._path}
-
     def _open(self) -> bool:
         if not self._path:
             self._file = sys.stdin.buffer
@@ -85,34 +92,60 @@ class FileSourceTask(SourceTask):
             self._file = open(self._path, "rb")  # noqa: SIM115
         except FileNotFoundError:
             return False
-        stored = self.context.offset(self._place)
-        self._position = int(stored["position"]) if stored is not None else 0
+        if self._is_first:
+            assert self._place is not None
+            stored = self.context.offset(self._place)
+            self._position = int(stored["position"]) if stored is not None else 0
+            self._is_first = False
+        self._check_size(os.fstat(self._file.fileno()).st_size, self._position)
         if self._format == "csv":
             self._columns = self._header()
             self._position = max(self._position, self._file.tell())
         self._file.seek(self._position)
+        self._read_to = self._position
         return True
+
+    def _check_size(self, size: int, read_to: int) -> None:
+        if size < read_to:
+            raise ConnectError(
+                f"{self._path} has {size} bytes, and {read_to} of it were read: cut off or replaced, and "
+                "a file may only be appended to. To read it from its beginning stop the connector, DELETE "
+                "its offsets and resume it"
+            )
 
     def _header(self) -> list[str] | None:
         assert self._file is not None
         first = self._file.readline()
         return next(csv.reader([_text(first)]), None) if first.endswith(b"\n") else None
 
-    def _line(self) -> str | None:
-        """The next one, or None while there is no whole one. Ends with \\n, \\r\\n or \\r."""
+    def _read_more(self) -> bool:
+        """Whether there is a whole line now."""
         assert self._file is not None
-        while True:
-            end = _line_end(self._rest)
-            if end is not None:
-                line, self._rest = self._rest[: end[0]], self._rest[end[1] :]
-                self._position += end[1]
-                return _text(line)
+        while not self._lines:
             more = self._file.readline() if not self._path else self._file.read(_READ_BYTES)
             if not more:
-                return None
-            self._rest += more
+                self._look_at_file()
+                return False
+            begin = self._read_to - len(self._rest)
+            self._read_to += len(more)
+            self._rest = _split(self._rest + more, begin, self._lines)
+        return True
 
-    def _record(self, line: str) -> SourceRecord | None:
+    def _look_at_file(self) -> None:
+        """It may be another one by now, as editors make them: that one is read from the same place on."""
+        if not self._path or self._file is None:
+            return
+        try:
+            there = os.stat(self._path)
+        except FileNotFoundError:
+            return
+        held = os.fstat(self._file.fileno())
+        self._check_size(there.st_size, self._position)
+        if stat.S_ISREG(held.st_mode) and (there.st_dev, there.st_ino) != (held.st_dev, held.st_ino):
+            self._file.close()
+            self._file, self._rest = None, b""
+
+    def _record(self, line: str, now_ms: int) -> SourceRecord | None:
         value, schema = self._value(line)
         if value is None:
             return None
@@ -120,8 +153,8 @@ class FileSourceTask(SourceTask):
             topic=self._topic,
             value_schema=schema,
             value=value,
-            timestamp_ms=time.time_ns() // 1_000_000,
-            source_partition=self._place if self._path else None,
+            timestamp_ms=now_ms,
+            source_partition=self._place,
             source_offset={"position": self._position} if self._path else None,
         )
 
@@ -149,15 +182,23 @@ class FileSourceTask(SourceTask):
         return Struct(self._schema, dict(zip(self._columns, row, strict=True))), self._schema
 
 
-def _line_end(data: bytes) -> tuple[int, int] | None:
-    """Where a line ends and the next begins."""
-    feed, carriage = data.find(b"\n"), data.find(b"\r")
-    if carriage >= 0 and (feed < 0 or carriage < feed):
-        # A line feed may follow that is not there yet.
-        if carriage + 1 >= len(data):
-            return None
-        return carriage, carriage + (2 if data[carriage + 1] == ord("\n") else 1)
-    return None if feed < 0 else (feed, feed + 1)
+def _split(data: bytes, begin: int, lines: deque[tuple[bytes, int]]) -> bytes:
+    """Adds the whole lines, each with where it ends, and returns the rest. A line ends with \\n, \\r\\n or
+    \\r."""
+    if b"\r" not in data:
+        *whole, rest = data.split(b"\n")
+        for line in whole:
+            begin += len(line) + 1
+            lines.append((line, begin))
+        return rest
+    done = 0
+    for end in _LINE_END.finditer(data):
+        # Behind the last character a line feed may follow that is not there yet.
+        if end[0] == b"\r" and end.end() == len(data):
+            break
+        lines.append((data[done : end.start()], begin + end.end()))
+        done = end.end()
+    return data[done:]
 
 
 def _text(data: bytes) -> str:
@@ -171,7 +212,7 @@ class FileStreamSource(SourceConnector):
     )
     settings: ClassVar[Settings] = Settings(
         Setting("file", Type.STRING, None, Importance.HIGH, "The file to read; without one, standard input."),
-        Setting("topic", Type.STRING, REQUIRED, Importance.HIGH, "The topic to write to.", not_empty),
+        Setting("topic", Type.STRING, REQUIRED, Importance.HIGH, "The topic to write to.", topic_name),
         Setting("batch.size", Type.INT, 2000, Importance.LOW, "The most records that are read at a time."),
         _FORMAT,
     )
@@ -239,29 +280,41 @@ class FileSinkTask(SinkTask):
 
     def put(self, records: Sequence[SinkRecord]) -> None:
         assert self._file is not None
+        texts = []
         for record in records:
             try:
-                text = self._write(record)
+                texts.append(self._write(record))
             except DataError as error:
                 self.context.report(record, error)
-            else:
-                self._file.write(text)
+        try:
+            self._file.write("".join(texts))
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def flush(self) -> None:
         assert self._file is not None
         try:
             self._file.flush()
         except OSError as error:
-            raise ConnectError(
-                f"{self._path} cannot be written: {error}; free some space and restart"
-            ) from error
+            raise self._unwritable(error) from error
 
     def stop(self) -> None:
         if self._file is not None and self._path:
-            self._file.close()
+            # What cannot be written even now comes again: its offsets are not committed.
+            with suppress(OSError):
+                self._file.close()
+
+    def _unwritable(self, error: OSError) -> ConnectError:
+        return ConnectError(
+            f"{self._path or 'standard output'} cannot be written: {error}; free some space and restart the "
+            "task. Records whose offsets are not committed come again"
+        )
 
     def _line(self, record: SinkRecord) -> str:
-        return ("null" if record.value is None else to_text(record.value)) + "\n"
+        value = record.value
+        if type(value) is str:
+            return value + "\n"
+        return ("null" if value is None else to_text(value)) + "\n"
 
     def _json(self, record: SinkRecord) -> str:
         return json.dumps(plain(record.value), ensure_ascii=False, default=to_text) + "\n"

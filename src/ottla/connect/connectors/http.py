@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
@@ -15,16 +17,18 @@ from ottla.connect.errors import ConnectError, DataError, RetriableError, Settin
 from ottla.connect.plugin import Config, SinkConnector, SinkTask, SourceConnector, SourceTask
 from ottla.connect.records import SinkRecord, SourceRecord
 from ottla.connect.settings.definition import REQUIRED, Importance, Setting, Settings, Type
-from ottla.connect.settings.validators import at_least, not_empty, one_of
+from ottla.connect.settings.validators import at_least, one_of, topic_name
 from ottla.connect.text import to_text
 
 _OFFSET: Final = "${offset}"
+_HEADER: Final = re.compile(r"[!#-9;-~]+:[\t -~]*")
+_log = logging.getLogger(__name__)
 
 
 def _pairs(name: str, value: Any) -> None:
     for each in value or ():
-        if ":" not in each:
-            raise SettingError.of(name, each, "A header is name:value")
+        if not _HEADER.fullmatch(each):
+            raise SettingError.of(name, each, "A header is name:value, in one line of ASCII characters")
 
 
 _HEADERS = Setting(
@@ -141,12 +145,19 @@ class HttpSourceTask(SourceTask):
             answer = self._caller.call(
                 "GET", self._path.replace(_OFFSET, quote(str(self._offset), safe="")), None, self._headers
             )
-        except RetriableError:
-            # A server that is away is asked again; nothing is lost meanwhile.
+        except RetriableError as error:
+            _log.warning("%s; asking again, nothing is lost meanwhile", error)
             return ()
         if not answer.is_fine:
             raise ConnectError(f"{self._config['url']} answers {answer.shown}")
+        asked = self._offset
         found = self._records(answer)
+        if found and self._config["offset.field"] and asked == self._offset:
+            raise ConnectError(
+                f"{self._config['url']} gives records that are not behind "
+                f"{self._config['offset.field']}={asked}, which would come again and again: url has to ask "
+                "for those behind ${offset} alone, in order"
+            )
         if found:
             # What comes next depends on where these end.
             self._ask_at_s = 0.0 if self._config["offset.field"] else self._ask_at_s
@@ -164,7 +175,7 @@ class HttpSourceTask(SourceTask):
             self._digest = digest
         try:
             found = json.loads(answer.body or b"[]")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConnectError(f"{self._config['url']} answers no JSON: {error}") from None
         for step in filter(None, self._config["records.path"].split(".")):
             found = found.get(step) if isinstance(found, dict) else None
@@ -207,7 +218,7 @@ class HttpSource(SourceConnector):
             "What is asked for, with ${offset} in its path or query, as http://host/orders?after=${offset}.",
             is_url,
         ),
-        Setting("topic", Type.STRING, REQUIRED, Importance.HIGH, "The topic to write to.", not_empty),
+        Setting("topic", Type.STRING, REQUIRED, Importance.HIGH, "The topic to write to.", topic_name),
         Setting(
             "poll.interval.ms", Type.LONG, 10_000, Importance.HIGH, "How often it is asked for.", at_least(1)
         ),

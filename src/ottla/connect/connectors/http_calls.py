@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import re
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -19,12 +20,24 @@ _TOO_MANY: Final = 429
 _TIMEOUT: Final = 408
 _SERVER_ERROR: Final = 500
 _SHOWN_CHARS_MAX: Final = 300
+_SENDABLE: Final = re.compile(r"[!-~]+")
 
 
 def is_url(name: str, value: Any) -> None:
-    parts = urlsplit(value or "")
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    try:
+        parts = urlsplit(value or "")
+        is_address = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        raise SettingError.of(name, value, f"It is no address: {error}") from None
+    if not is_address:
         raise SettingError.of(name, value, "It must be an address that begins with http:// or https://")
+    if parts.username is not None:
+        shown = value.replace(parts.netloc, parts.netloc.rpartition("@")[2])
+        raise SettingError.of(
+            name, shown, "Give user and password in connection.username and connection.password"
+        )
+    if not _SENDABLE.fullmatch(value):
+        raise SettingError.of(name, value, "Write spaces and other than ASCII characters as %20 and the like")
 
 
 CONNECTION: Final = Settings(

@@ -1,4 +1,4 @@
-"""Topics into files of a lake: Parquet, ORC, JSON, CSV or Delta in any file system that Spark knows.
+"""Topics into files of a lake: Parquet, ORC, JSON or CSV in any file system that Spark knows.
 
 Spark reads and writes; a micro-batch is a set of files, which `publishing` makes visible once.
 """
@@ -14,8 +14,7 @@ from ottla.connect.plugin import Config, SparkSink
 from ottla.connect.settings.definition import REQUIRED, Importance, Setting, Settings, Type
 from ottla.connect.settings.validators import at_least, not_empty, one_of
 
-_FORMATS: Final = ("parquet", "orc", "json", "csv", "delta")
-_DELTA: Final = "delta"
+_FORMATS: Final = ("parquet", "orc", "json", "csv")
 _METADATA: Final = ("key", "topic", "partition", "offset", "timestamp")
 _TIMES: Final = {"year": "yyyy", "month": "MM", "day": "dd", "hour": "HH", "date": "yyyy-MM-dd"}
 
@@ -34,7 +33,7 @@ class LakeSink(SparkSink):
         "Exactly once: every record is in exactly one visible file, over kills of worker, Spark and "
         "machine. A micro-batch's files are written to a hidden directory, a manifest names them, and they "
         "are moved to their places; a micro-batch that is run again finds its manifest and only moves what "
-        "is left. Delta does the same with its own log. Resetting the connector's offsets begins anew: "
+        "is left. Resetting the connector's offsets begins anew: "
         "empty the directory then."
     )
     settings: ClassVar[Settings] = Settings(
@@ -51,8 +50,7 @@ class LakeSink(SparkSink):
             Type.STRING,
             "parquet",
             Importance.HIGH,
-            f"What files are: {', '.join(_FORMATS)}. Delta needs its package in Spark, and has not been "
-            "tested yet.",
+            f"What files are: {', '.join(_FORMATS)}.",
             one_of(*_FORMATS),
         ),
         Setting(
@@ -143,26 +141,10 @@ class LakeSink(SparkSink):
         directories = [*self.config["partition.fields"], *self.config["partition.time"]]
         if directories:
             writer = writer.partitionBy(*directories)
-        if self.config["format"] == _DELTA:
-            self._write_delta(writer, batch_id)
-            return
         if self._publication is None:
             place = Directory(batch.sparkSession, self.config["path"])
             self._publication = Publication(place, self.query_id)
         self._publication.publish(batch_id, writer.save)
-
-    def _write_delta(self, writer: Any, batch_id: int) -> None:
-        """Delta leaves out what has a number that its log has seen of the same application."""
-        known = writer.option("txnAppId", self.query_id).option("txnVersion", batch_id)
-        try:
-            known.mode("append").save(self.config["path"])
-        except Exception as error:
-            if "DATA_SOURCE_NOT_FOUND" not in str(error):
-                raise
-            raise ConnectError(
-                "format=delta needs Delta Lake in Spark: set spark.jars.packages=io.delta:delta-spark_2.13:… "
-                "in spark-defaults.conf, of a version for this Spark, or use another format"
-            ) from None
 
     def _columns(self, batch: Any) -> Any:
         from pyspark.sql import functions as F  # noqa: N812

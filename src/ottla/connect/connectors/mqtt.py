@@ -11,6 +11,7 @@ import queue
 import ssl
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
@@ -20,7 +21,7 @@ from ottla.connect.errors import ConnectError, DataError, RetriableError, Settin
 from ottla.connect.plugin import Config, SinkConnector, SinkTask, SourceConnector, SourceTask
 from ottla.connect.records import Header, SinkRecord, SourceRecord
 from ottla.connect.settings.definition import REQUIRED, Importance, Setting, Settings, Type
-from ottla.connect.settings.validators import at_least, list_not_empty, not_empty
+from ottla.connect.settings.validators import at_least, list_not_empty, not_empty, topic_name
 from ottla.connect.text import to_text
 
 _log = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ _IDLE_S: Final = 0.2
 _CONNECT_S: Final = 20.0
 _RECONNECT_S_MAX: Final = 5
 _UNSENT_MAX: Final = 1000
+_ACKNOWLEDGED_LOOK_S: Final = 0.01
 _PORTS: Final = {"mqtt": 1883, "tcp": 1883, "mqtts": 8883, "ssl": 8883}
 
 
@@ -35,6 +37,23 @@ def _is_server(name: str, value: Any) -> None:
     parts = urlsplit(value or "")
     if parts.scheme not in _PORTS or not parts.hostname:
         raise SettingError.of(name, value, "It must be an address such as mqtt://host:1883 or mqtts://host")
+
+
+def _are_filters(name: str, value: Any) -> None:
+    list_not_empty(name, value)
+    for each in value:
+        *levels, last = each.split("/")
+        # Wildcards stand alone in their level, and # in the last one.
+        if (
+            not each
+            or any("#" in level for level in levels)
+            or any(len(level) > 1 and ("+" in level or "#" in level) for level in (*levels, last))
+        ):
+            raise SettingError.of(
+                name,
+                each,
+                "+ stands for a whole level and # for all that follow, as in plant/+/state or plant/#",
+            )
 
 
 _CONNECTION: Final = Settings(
@@ -218,7 +237,7 @@ class MqttSource(SourceConnector):
             REQUIRED,
             Importance.HIGH,
             "What to subscribe to, with + and # in it.",
-            list_not_empty,
+            _are_filters,
         ),
         Setting(
             "kafka.topic",
@@ -226,6 +245,7 @@ class MqttSource(SourceConnector):
             None,
             Importance.HIGH,
             "The topic to write to; without one, that of the message with dots in place of slashes.",
+            topic_name,
         ),
         Setting("batch.size", Type.INT, 1000, Importance.LOW, "The most messages at a time.", at_least(1)),
     )
@@ -239,32 +259,45 @@ class MqttSource(SourceConnector):
 class MqttSinkTask(SinkTask):
     def start(self, given: Config) -> None:
         self._config = MqttSink.settings.parse(given)
-        self._unsent: list[Any] = []
+        self._unsent: deque[Any] = deque()
+        # Not `is_published`, which fails for what was given while the server was away and is sent later.
+        self._acknowledged: set[int] = set()
         # Without an id the server makes one up; tasks of one connector have one each.
         self._client = _Client(self._config, self._config["mqtt.client.id"] or "", is_session_kept=False)
+        if self._config["mqtt.qos"]:
+            self._client.mqtt.on_publish = lambda _, __, number, *___: self._acknowledged.add(number)
         self._client.start()
 
     def put(self, records: Sequence[SinkRecord]) -> None:
         self._client.check()
-        for record in records:
-            self._unsent.append(self._published(record))
         if len(self._unsent) >= _UNSENT_MAX:
+            # Before anything is added: after a RetriableError the same records come again.
             self.flush()
+        is_acknowledged = self._config["mqtt.qos"] > 0
+        if not is_acknowledged and not self._client.mqtt.is_connected():
+            raise RetriableError(f"{self._config['mqtt.server.uri']} is away")
+        for record in records:
+            try:
+                message = self._published(record)
+            except DataError as error:
+                self.context.report(record, error)
+            else:
+                if is_acknowledged:
+                    self._unsent.append(message)
 
     def flush(self) -> None:
         deadline = time.monotonic() + self._config["flush.timeout.ms"] / 1000
         while self._unsent:
-            if not self._unsent[0].is_published():
+            message = self._unsent[0]
+            while message.mid not in self._acknowledged:
                 self._client.check()
-                try:
-                    self._unsent[0].wait_for_publish(max(0.0, deadline - time.monotonic()))
-                except (RuntimeError, ValueError) as error:
-                    raise ConnectError(f"a message could not be sent: {error}") from error
-                if not self._unsent[0].is_published():
+                if time.monotonic() >= deadline:
                     raise RetriableError(
                         f"{self._config['mqtt.server.uri']} has not taken {len(self._unsent)} messages yet"
                     )
-            self._unsent.pop(0)
+                self.context.wait(_ACKNOWLEDGED_LOOK_S)
+            self._acknowledged.discard(message.mid)
+            self._unsent.popleft()
 
     def stop(self) -> None:
         if hasattr(self, "_client"):

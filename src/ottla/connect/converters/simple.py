@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import codecs
 import struct
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from ottla.connect.converters.common import CONVERTER_TYPE
 from ottla.connect.data import BOOLEAN, BYTES, NULL, STRING, Kind, Schema, SchemaAndValue
@@ -14,6 +14,10 @@ from ottla.connect.plugin import Config, Converter, HeaderConverter
 from ottla.connect.records import Header
 from ottla.connect.settings.definition import Importance, Setting, Settings, Type
 from ottla.connect.text import to_text
+
+_OPTIONAL_STRING: Final = STRING.but(optional=True)
+_NO_STRING: Final = SchemaAndValue(_OPTIONAL_STRING, None)
+_OPTIONAL_BYTES: Final = BYTES.but(optional=True)
 
 
 class _Both(Converter, HeaderConverter):
@@ -58,10 +62,10 @@ class StringConverter(_Both):
         return None if value is None else to_text(value).encode(self._encoding)
 
     def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
+        if data is None:
+            return _NO_STRING
         try:
-            return SchemaAndValue(
-                STRING.but(optional=True), None if data is None else data.decode(self._encoding)
-            )
+            return SchemaAndValue(_OPTIONAL_STRING, data.decode(self._encoding))
         except UnicodeDecodeError as error:
             raise DataError(f"the value is not text in {self._encoding}: {error}") from error
 
@@ -77,7 +81,7 @@ class ByteArrayConverter(_Both):
         return None if value is None else bytes(value)
 
     def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
-        return SchemaAndValue(BYTES.but(optional=True), data)
+        return SchemaAndValue(_OPTIONAL_BYTES, data)
 
 
 class BooleanConverter(_Both):

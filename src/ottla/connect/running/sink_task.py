@@ -23,11 +23,19 @@ from ottla.connect.running.record_task import Order, RecordRunner
 from ottla.connect.running.task_thread import Reports
 
 _POLL_S: Final = 0.2
-_POLL_RECORDS_MAX: Final = 500
+_POLL_RECORDS_MAX: Final = 2000
 _RETRY_S: Final = 3.0
 _LAG_S: Final = 2.0
 _CLOSE_S: Final = 10.0
+_LOOKS: Final = 2
+_LOOK_S: Final = 1.0
 _log = logging.getLogger(__name__)
+
+
+def _origin(message: Any) -> Origin:
+    headers = tuple(message.headers() or ())
+    place = message.topic(), message.partition(), message.offset()
+    return Origin(*place, message.key(), message.value(), headers)
 
 
 def group_of(connector: str, given: Mapping[str, str]) -> str:
@@ -49,17 +57,24 @@ class SinkRunner(RecordRunner):
         self._retry_at_s = 0.0
         self._done: dict[Partition, int] = {}
         """Up to where the task has taken records, and not flushed yet."""
-        self._origins: dict[tuple[str, int, int], Origin] = {}
+        self._given_messages: Sequence[Any] = ()
+        """What `_pending`, or what the task is given now, was made of."""
+        self._ends: dict[Partition, int] = {}
+        """Behind those, and behind what was skipped among them."""
         self._topics: set[str] = set()
+        self._assigned_topics: set[str] = set()
         self._flushed_s = self._looked_s = time.monotonic()
         self._are_paused = False
 
     def report(self, record: SinkRecord, error: Exception) -> None:
         place = record.original_topic, record.original_partition, record.offset
+        found = (
+            _origin(each)
+            for each in self._given_messages
+            if (each.topic(), each.partition(), each.offset()) == place
+        )
         try:
-            self._failures.failed(
-                Stage.TASK_PUT, error, self._origins.get(place) or Origin(*place), self._sink
-            )
+            self._failures.failed(Stage.TASK_PUT, error, next(found, None) or Origin(*place), self._sink)
         except Skipped:
             return
 
@@ -88,8 +103,10 @@ class SinkRunner(RecordRunner):
             self._consume(min(_POLL_S, max(0.0, self._retry_at_s - time.monotonic())))
             if time.monotonic() >= self._retry_at_s:
                 self._put(self._pending)
-        else:
-            self._put(self._converted(self._consume(_POLL_S)))
+        elif messages := self._consume(_POLL_S):
+            self._given_messages = messages
+            self._ends.clear()
+            self._put(self._converted(messages))
         if time.monotonic() - self._flushed_s >= self._flush_s:
             self._flush()
         if time.monotonic() - self._looked_s >= _LAG_S:
@@ -124,32 +141,73 @@ class SinkRunner(RecordRunner):
             if error is None:
                 found.append(message)
             elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                self._miss_topic()
                 _log.warning("%s: %s; waiting for the topic", self.task, error.str())
             elif error.fatal() or not error.retriable():
                 raise ConnectError(f"records cannot be read: {error.str()}")
         return found
 
+    def _miss_topic(self) -> None:
+        """One that was not there yet is waited for; one that was there is gone with all that was in it."""
+        if self._values[TOPICS_REGEX]:
+            return
+        for _ in range(_LOOKS):
+            there = self._consumer.list_topics(timeout=_CLOSE_S).topics
+            gone = sorted(self._assigned_topics - there.keys())
+            if not gone or self.wait(_LOOK_S):
+                return
+        raise ConnectError(
+            f"the topic {', '.join(gone)} is gone, and with it what was not read yet. Make it anew or take "
+            "it out of topics, and restart the task"
+        )
+
     def _converted(self, messages: Sequence[Any]) -> list[SinkRecord]:
         records = []
         for message in messages:
-            place = message.topic(), message.partition()
+            topic = message.topic()
             try:
-                record = self._convert(message)
+                try:
+                    record = self._convert(message, topic)
+                except Exception:
+                    # Once more, step by step: seldom, so that the others need no steps.
+                    record = self._convert_by_steps(message)
             except Skipped:
                 record = None
-            if record is None:
-                self._done[place] = message.offset() + 1
-            else:
+            self._ends[topic, message.partition()] = message.offset() + 1
+            if record is not None:
                 records.append(record)
-            if place[0] not in self._topics:
-                self._topics.add(place[0])
-                self._worker.topic_used(self.task, place[0])
+            if topic not in self._topics:
+                self._topics.add(topic)
+                self._worker.topic_used(self.task, topic)
         return records
 
-    def _convert(self, message: Any) -> SinkRecord | None:
+    def _convert(self, message: Any, topic: str) -> SinkRecord | None:
+        converters, partition, headers = self._converters, message.partition(), message.headers()
+        key_schema, key = converters.key.from_bytes(topic, message.key())
+        value_schema, value = converters.value.from_bytes(topic, message.value())
+        _, timestamp_ms = message.timestamp()
+        record = SinkRecord(
+            topic=topic,
+            partition=partition,
+            key_schema=key_schema,
+            key=key,
+            value_schema=value_schema,
+            value=value,
+            timestamp_ms=timestamp_ms if timestamp_ms >= 0 else None,
+            headers=tuple(converters.header.header_from_bytes(topic, *each) for each in headers)
+            if headers
+            else (),
+            offset=message.offset(),
+            original_topic=topic,
+            original_partition=partition,
+        )
+        return self._chain.apply(record) if self._chain.steps else record
+
+    def _convert_by_steps(self, message: Any) -> SinkRecord | None:
+        """What fails is tried again, skipped or the end, as `errors.*` say."""
         topic, partition, offset = message.topic(), message.partition(), message.offset()
-        headers = tuple(message.headers() or ())
-        origin = Origin(topic, partition, offset, message.key(), message.value(), headers)
+        origin = _origin(message)
+        headers = origin.headers
         attempt, converters = self._failures.attempt, self._converters
         key = attempt(
             Stage.KEY_CONVERTER,
@@ -183,10 +241,7 @@ class SinkRunner(RecordRunner):
             original_topic=topic,
             original_partition=partition,
         )
-        changed = attempt(Stage.TRANSFORMATION, lambda: self._chain.apply(record), origin, self._chain)
-        if changed is not None:
-            self._origins[topic, partition, offset] = origin
-        return changed
+        return attempt(Stage.TRANSFORMATION, lambda: self._chain.apply(record), origin, self._chain)
 
     def _look_at_lag(self) -> None:
         """By what the client knows without asking: ends of partitions come with the records."""
@@ -201,22 +256,20 @@ class SinkRunner(RecordRunner):
 
     def _put(self, records: list[SinkRecord]) -> None:
         assert self._sink is not None
-        if not records:
-            return
         try:
-            self._sink.put(records)
+            if records:
+                self._sink.put(records)
         except RetriableError as error:
             _log.warning(
                 "%s: %s; the same %d records come again in %g s", self.task, error, len(records), _RETRY_S
             )
             self._pending, self._retry_at_s = records, time.monotonic() + _RETRY_S
             return
-        self._pending = []
-        self._origins.clear()
+        self._pending, self._given_messages = [], ()
         self._records += len(records)
-        for record in records:
-            place = record.original_topic, record.original_partition
-            self._done[place] = max(self._done.get(place, 0), record.offset + 1)
+        # What was skipped among them counts only now: an offset behind it is behind the others, too.
+        self._done |= self._ends
+        self._ends.clear()
 
     def _flush(self) -> None:
         from confluent_kafka import KafkaException, TopicPartition
@@ -273,6 +326,7 @@ class SinkRunner(RecordRunner):
 
     def _assigned(self, _: Any, partitions: Sequence[Any]) -> None:
         assert self._sink is not None
+        self._assigned_topics |= {each.topic for each in partitions}
         self._sink.open([(each.topic, each.partition) for each in partitions])
         # Whether they are to be paused is said again in the next turn.
         self._are_paused = False
@@ -286,6 +340,7 @@ class SinkRunner(RecordRunner):
         gone = {(each.topic, each.partition) for each in partitions}
         for place in gone:
             self._done.pop(place, None)
+            self._ends.pop(place, None)
         self._pending = [
             record
             for record in self._pending

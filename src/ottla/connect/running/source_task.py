@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ottla.connect.clients import producer_of
-from ottla.connect.errors import ConnectError
+from ottla.connect.errors import ConnectError, DataError
 from ottla.connect.plugin import SourceConnector, SourceTask
 from ottla.connect.records import SourceRecord
 from ottla.connect.running.environment import Worker
@@ -24,8 +24,28 @@ from ottla.connect.running.task_thread import Reports
 from ottla.connect.state.entries import Entry
 
 _CLOSE_S: Final = 10.0
+_FULL_S: Final = 0.01
 _TRANSACTION_S: Final = 60.0
 _log = logging.getLogger(__name__)
+
+
+_Made = tuple[SourceRecord, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]
+
+
+def _remedied(error: Any) -> str:
+    """What librdkafka says, and what to do about it where that is known."""
+    match error.name():
+        case "MSG_SIZE_TOO_LARGE":
+            remedy = "raise producer.override.max.request.size, and max.message.bytes of the topic"
+        case "UNKNOWN_TOPIC_OR_PART" | "_UNKNOWN_TOPIC" | "_UNKNOWN_PARTITION":
+            remedy = "the topic or partition is gone; restart the task, which makes its topics"
+        case "TOPIC_AUTHORIZATION_FAILED" | "CLUSTER_AUTHORIZATION_FAILED":
+            remedy = "let the worker's user write to it (kafka-acls), and restart the task"
+        case "TOPIC_EXCEPTION":
+            remedy = "a topic's name has up to 249 letters, digits, dots, dashes and underscores"
+        case _:
+            return str(error.str())
+    return f"{error.str()}: {remedy}"
 
 
 class SourceRunner(RecordRunner):
@@ -43,11 +63,13 @@ class SourceRunner(RecordRunner):
             self._flush_s = self._flush_s if interval_ms is None else interval_ms / 1000
         self._flushes_each_poll = is_exactly_once and values["transaction.boundary"] != "interval"
         self._flush_timeout_s = settings["offset.flush.timeout.ms"] / 1000
+        from confluent_kafka import KafkaException
+
+        self._kafka_exception = KafkaException
         self._source: SourceTask | None = None
         self._producer: Any = None
         self._failure: str | None = None
         self._offsets: dict[str, tuple[Mapping[str, Any], Mapping[str, Any] | None]] = {}
-        self._unsent: list[tuple[Any, ...]] = []
         self._is_in_transaction = False
         self._is_commit_due = False
         self._topics: set[str] = set()
@@ -65,7 +87,13 @@ class SourceRunner(RecordRunner):
 
     def set_up(self) -> None:
         super().set_up()
-        wanted: dict[str, Any] = {"enable.idempotence": "true", "error_cb": self._heard}
+        wanted: dict[str, Any] = {
+            "enable.idempotence": "true",
+            "error_cb": self._heard,
+            # No call per record that is written.
+            "on_delivery": self._delivered,
+            "delivery.report.only.error": True,
+        }
         if self._is_exactly_once:
             wanted["transactional.id"] = f"{self._worker.settings['group.id']}-{self.task}"
         client = self._worker.settings.client_of("producer", self._connector)
@@ -115,19 +143,60 @@ class SourceRunner(RecordRunner):
         if self._is_exactly_once and not self._is_in_transaction:
             self._producer.begin_transaction()
             self._is_in_transaction = True
+        last: SourceRecord | None = None
         for record in records:
             with suppress(Skipped):
                 self._send(record)
             if record.source_partition is not None:
-                partition = record.source_partition
-                self._offsets[repr(sorted(partition.items()))] = partition, record.source_offset
+                if last is not None and last.source_partition is not record.source_partition:
+                    self._note_offset(last)
+                last = record
+        if last is not None:
+            self._note_offset(last)
+
+    def _note_offset(self, record: SourceRecord) -> None:
+        partition = record.source_partition
+        assert partition is not None
+        self._offsets[repr(sorted(partition.items()))] = partition, record.source_offset
 
     def _send(self, given: SourceRecord) -> None:
+        try:
+            made = self._made(given)
+        except Exception:
+            # Once more, step by step: seldom, so that the others need no steps.
+            made = self._made_by_steps(given)
+        if made is None:
+            return
+        record, key, value, headers = made
+        topic = record.topic
+        if topic not in self._topics:
+            self._worker.ensure_topic(self._connector, topic)
+            self._topics.add(topic)
+            self._worker.topic_used(self.task, topic)
+        self._produce(topic, key, value, headers, record.partition, record.timestamp_ms)
+        self._records += 1
+
+    def _made(self, given: SourceRecord) -> _Made | None:
+        record = self._chain.apply(given) if self._chain.steps else given
+        if record is None:
+            return None
+        converters, topic = self._converters, record.topic
+        return (
+            record,
+            converters.key.to_bytes(topic, record.key_schema, record.key),
+            converters.value.to_bytes(topic, record.value_schema, record.value),
+            [(each.key, converters.header.header_to_bytes(topic, each)) for each in record.headers]
+            if record.headers
+            else (),
+        )
+
+    def _made_by_steps(self, given: SourceRecord) -> _Made | None:
+        """What fails is tried again, skipped or the end, as `errors.*` say."""
         origin = Origin(given.topic)
         attempt = self._failures.attempt
         record = attempt(Stage.TRANSFORMATION, lambda: self._chain.apply(given), origin, self._chain)
         if record is None:
-            return
+            return None
         converters, topic = self._converters, record.topic
         key = attempt(
             Stage.KEY_CONVERTER,
@@ -147,12 +216,7 @@ class SourceRunner(RecordRunner):
             origin,
             converters.header,
         )
-        if topic not in self._topics:
-            self._worker.ensure_topic(self._connector, topic)
-            self._topics.add(topic)
-            self._worker.topic_used(self.task, topic)
-        self._produce(topic, key, value, headers, record.partition, record.timestamp_ms)
-        self._records += 1
+        return record, key, value, headers
 
     def _produce(
         self,
@@ -163,20 +227,21 @@ class SourceRunner(RecordRunner):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
+        more: dict[str, Any] = {"headers": list(headers)} if headers else {}
+        if partition is not None:
+            more["partition"] = partition
+        if timestamp_ms:
+            more["timestamp"] = timestamp_ms
         while True:
             try:
-                self._producer.produce(
-                    topic,
-                    value=value,
-                    key=key,
-                    headers=list(headers),
-                    partition=-1 if partition is None else partition,
-                    timestamp=timestamp_ms or 0,
-                    on_delivery=self._delivered,
-                )
+                self._producer.produce(topic, value, key, **more)
                 return
+            except self._kafka_exception as error:
+                self._failures.failed(
+                    Stage.KAFKA_PRODUCE, DataError(_remedied(error.args[0])), Origin(topic), self._producer
+                )
             except BufferError:
-                self._producer.poll(0.1)
+                self._producer.poll(_FULL_S)
                 self._check()
                 if self.is_stopping:
                     raise ConnectError("stopped before all records were written") from None
@@ -221,7 +286,7 @@ class SourceRunner(RecordRunner):
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None and self._failure is None:
-            self._failure = f"a record could not be written to {message.topic()}: {error.str()}"
+            self._failure = f"a record could not be written to {message.topic()}: {_remedied(error)}"
 
     def _heard(self, error: Any) -> None:
         if error.fatal():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Final
 
 from ottla.connect.errors import SettingError
 from ottla.connect.settings.definition import Validator
+
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def at_least(minimum: int, maximum: int | None = None) -> Validator:
@@ -39,6 +41,16 @@ def not_empty(name: str, value: Any) -> None:
 def not_null(name: str, value: Any) -> None:
     if value is None:
         raise SettingError.of(name, value, "entry must be non null")
+
+
+def topic_name(name: str, value: Any) -> None:
+    """One that a broker would take."""
+    not_empty(name, value)
+    if value is not None and (value in {".", ".."} or _TOPIC.fullmatch(value) is None):
+        reason = (
+            "A topic's name has up to 249 letters, digits, dots, dashes and underscores, and is not . or .."
+        )
+        raise SettingError.of(name, value, reason)
 
 
 def list_not_empty(name: str, value: Any) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.registry.errors import InvalidSchema
 from ottla.registry.formats.avro_compatibility import unreadable
+from ottla.registry.json_text import read_json
 
 if TYPE_CHECKING:
     from ottla.registry.formats import Dependencies, Parsed
@@ -106,7 +107,7 @@ def parse_avro(text: str, dependencies: Dependencies) -> AvroSchema:
 
 def _load(text: str) -> Any:
     try:
-        return json.loads(text)
+        return read_json(text)
     except ValueError:
         # Java takes the bare name of a type for a schema.
         if text.strip() in PRIMITIVES:

@@ -19,6 +19,7 @@ from referencing.jsonschema import specification_with
 
 from ottla.registry.errors import InvalidSchema
 from ottla.registry.formats.json_compatibility import unreadable
+from ottla.registry.json_text import read_json
 
 if TYPE_CHECKING:
     from ottla.registry.formats import Dependencies, Parsed
@@ -187,7 +188,7 @@ def parse_json_schema(text: str, dependencies: Dependencies) -> JsonSchema:
 
 def _checked(text: str) -> Any:
     try:
-        raw = json.loads(text)
+        raw = read_json(text)
     except ValueError as error:
         raise InvalidSchema(f"Invalid JSON schema: {error}") from None
     if not isinstance(raw, Mapping | bool):

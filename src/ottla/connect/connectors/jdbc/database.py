@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from ottla.connect.data import Schema
 from ottla.connect.errors import ConnectError, SettingError
@@ -129,8 +130,8 @@ class Database(ABC):
 _KNOWN = "known here are PostgreSQL (jdbc:postgresql://host:5432/database) and SQLite (jdbc:sqlite:/path)"
 
 
-def database_of(config: Mapping[str, Any]) -> Database:
-    """Raises ConnectError."""
+def database_of(config: Mapping[str, Any], *, may_be_made: bool = False) -> Database:
+    """Raises ConnectError. `may_be_made` is for databases that are files."""
     url = config["connection.url"].removeprefix("jdbc:")
     if url.startswith(("postgresql:", "postgres:")):
         try:
@@ -142,7 +143,7 @@ def database_of(config: Mapping[str, Any]) -> Database:
         return PostgresDatabase(url, config["connection.user"], config["connection.password"])
     from ottla.connect.connectors.jdbc.sqlite import SqliteDatabase
 
-    return SqliteDatabase(url.removeprefix("sqlite:"))
+    return SqliteDatabase(url.removeprefix("sqlite:"), may_be_made=may_be_made)
 
 
 def known_url(name: str, value: Any) -> None:
@@ -150,3 +151,13 @@ def known_url(name: str, value: Any) -> None:
         ("postgresql:", "postgres:", "sqlite:")
     ):
         raise SettingError.of(name, value, f"No database of that kind is known; {_KNOWN}")
+    url = str(value or "sqlite:/").removeprefix("jdbc:")
+    if url.startswith("sqlite:"):
+        # Would be a database that ends with the connection.
+        if url.removeprefix("sqlite:") in {"", ":memory:"}:
+            raise SettingError.of(name, value, "There is no path in it: jdbc:sqlite:/path")
+        return
+    try:
+        _ = urlsplit(url).port
+    except ValueError as error:
+        raise SettingError.of(name, value, f"It is no address: {error}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -33,6 +34,8 @@ from ottla.connect.data import (
 from ottla.connect.errors import ConnectError
 
 _UNSET_SCALE: Final = 127
+_ASKED: Final = {"user", "password", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword"}
+_log = logging.getLogger(__name__)
 _PASSING: Final = ("starting up", "shutting down", "recovery mode", "too many clients", "connection slots")
 _COLUMNS: Final = """
 SELECT a.attname, t.typname, a.attnotnull, a.atthasdef OR a.attidentity <> '',
@@ -86,7 +89,12 @@ class PostgresDatabase(Database):
         # Java's driver has a schema of its own for this.
         search_path = asked.pop("currentSchema", None)
         options = "-c TimeZone=UTC" + (f" -c search_path={search_path}" if search_path else "")
-        known = {key: value for key, value in asked.items() if key in {"user", "password", "sslmode"}}
+        if asked.pop("ssl", "false").lower() in {"true", ""}:
+            # As Java's driver has it.
+            asked.setdefault("sslmode", "verify-full")
+        known = {key: value for key, value in asked.items() if key in _ASKED}
+        for name in asked.keys() - _ASKED:
+            _log.warning("connection.url: %s is not known here, and left out", name)
         wanted: dict[str, str | int | None] = {
             "host": parts.hostname or "localhost",
             "port": parts.port or 5432,
@@ -126,6 +134,12 @@ class PostgresDatabase(Database):
             raise ConnectError(
                 f"PostgreSQL refuses: {str(error).strip()}. Create what is missing, or set auto.create and "
                 "auto.evolve of a sink; then restart the task"
+            ) from error
+        except psycopg.errors.InvalidColumnReference as error:
+            # What ON CONFLICT names: no row would fit, so it is not the row's fault.
+            raise ConnectError(
+                f"PostgreSQL refuses: {str(error).strip()}. Give the table a primary key of the columns of "
+                "pk.fields, or another insert.mode; then restart the task"
             ) from error
         except (psycopg.errors.SyntaxError, psycopg.errors.InsufficientPrivilege) as error:
             raise ConnectError(f"PostgreSQL refuses: {str(error).strip()}") from error
@@ -244,6 +258,11 @@ class _Fetching:
             return rows
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             raise DatabaseAway(str(error).strip()) from error
+        except psycopg.DataError as error:
+            raise ConnectError(
+                f"a row cannot be read: {str(error).strip()}. Leave it or its column out with a query, and "
+                "restart the task"
+            ) from error
 
     def close(self) -> None:
         self._cursor.close()

@@ -51,7 +51,7 @@ class JdbcSinkTask(SinkTask):
         config = self._config = SINK_SETTINGS.parse(given)
         self._mode, self._key_mode = config["insert.mode"], config["pk.mode"]
         self._wanted = set(config["fields.whitelist"])
-        self._database: Database = database_of(config)
+        self._database: Database = database_of(config, may_be_made=True)
 
     def put(self, records: Sequence[SinkRecord]) -> None:
         rows = [row for record in records if (row := self._row(record)) is not None]

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, ClassVar, Final
 
 from ottla.connect.connectors.jdbc.database import (
@@ -125,6 +126,19 @@ class Question:
         return Mark(moment=self._database.now() if initial < 0 else from_millis(initial))
 
     def _ask(self) -> None:
+        self._check_table()
+        self._choose_columns()
+        sql, arguments = self._statement()
+        self._cursor = self._database.query(sql, arguments)
+        self._schema = None
+        self._ahead = []
+        names = self._names()
+        for name in (self._number, *self._moments):
+            # SQLite takes a name that is none for a text.
+            if name and name not in names:
+                raise ConnectError(f"{self.name} has no column {name}: it has {', '.join(names)}")
+
+    def _check_table(self) -> None:
         if self._table is not None:
             self._columns = self._database.columns(self._table)
             if not self._columns:
@@ -132,17 +146,14 @@ class Question:
                     f"the table {self.name} is gone: create it, or take it out of table.whitelist, and "
                     "restart the task"
                 )
-        self._choose_columns()
-        sql, arguments = self._statement()
-        self._cursor = self._database.query(sql, arguments)
-        self._schema = None
-        self._ahead = []
 
     def _choose_columns(self) -> None:
         if self._mode in {INCREMENTING, BOTH}:
             counting = [column.name for column in self._columns if column.is_counting]
             self._number = self._config["incrementing.column.name"] or (counting[0] if counting else "")
             if not self._number:
+                # It may have gone while it was asked about.
+                self._check_table()
                 raise ConnectError(
                     f"{self.name} has no column that the database counts: name one in "
                     "incrementing.column.name"
@@ -230,12 +241,19 @@ class Question:
         if self._schema is None:
             self._schema = self._described(row)
         schema, database = self._schema, self._database
-        values = {
-            field.name: database.read_value(field.schema, value)
-            for field, value in zip(schema.fields, row, strict=True)
-        }
+        values = {}
+        for field, value in zip(schema.fields, row, strict=True):
+            try:
+                values[field.name] = database.read_value(field.schema, value)
+            except (ValueError, TypeError, OverflowError) as error:
+                raise self._unreadable(field.name, f"is {value!r}: {error}") from error
         if self._number:
-            self._mark = replace(self._mark, number=int(values[self._number]))
+            number = values[self._number]
+            if not isinstance(number, int | float | Decimal):
+                raise self._unreadable(
+                    self._number, "is null" if number is None else f"is {number!r}, no number"
+                )
+            self._mark = replace(self._mark, number=int(number))
         if self._moments:
             self._mark = replace(self._mark, moment=self._moment(row))
         prefix = self._config["topic.prefix"]
@@ -245,6 +263,12 @@ class Question:
             value=Struct(schema, values),
             source_partition=self.partition_of(self._config, self._table),
             source_offset=self._mark.as_offset(),
+        )
+
+    def _unreadable(self, column: str, reason: str) -> ConnectError:
+        return ConnectError(
+            f"a row of {self.name}: {column} {reason}. Put the row right, or leave it out with a query, and "
+            "restart the task"
         )
 
     def _described(self, row: Any) -> Schema:

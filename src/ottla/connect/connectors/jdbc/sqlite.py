@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any, Final
+from urllib.parse import quote
 
 from ottla.connect.connectors.jdbc.database import Cursor, Database, DatabaseAway, Table, TableColumn
 from ottla.connect.data import (
@@ -46,14 +47,20 @@ _LOGICAL: Final = {DECIMAL: "NUMERIC", DATE: "DATE", TIME: "TIME", TIMESTAMP: "T
 class SqliteDatabase(Database):
     mark = "?"
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, may_be_made: bool = False) -> None:
         self._path = path
+        self._mode = "rwc" if may_be_made else "rw"
         self._connection: sqlite3.Connection | None = None
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
             try:
-                self._connection = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
+                self._connection = sqlite3.connect(
+                    f"file:{quote(self._path)}?mode={self._mode}",
+                    timeout=_BUSY_S,
+                    isolation_level=None,
+                    uri=True,
+                )
                 self._connection.execute("PRAGMA schema_version").fetchone()
             except sqlite3.Error as error:
                 self._connection = None
@@ -198,6 +205,10 @@ def _away(error: sqlite3.OperationalError) -> Exception:
         remedy = (
             ". Create what is missing, or set auto.create and auto.evolve of a sink; then restart the task"
         )
+    elif "ON CONFLICT" in str(error):
+        remedy = ". Give the table a primary key of the columns of pk.fields, or another insert.mode"
+    elif "full" in str(error) or "I/O" in str(error):
+        remedy = ". Free some space and restart the task; nothing is lost"
     return ConnectError(f"SQLite refuses: {error}{remedy}")
 
 

@@ -12,6 +12,7 @@ import psycopg
 from psycopg import sql
 
 from ottla.connect.connectors.postgres.catalog import Catalog, ColumnInfo, Published
+from ottla.connect.connectors.postgres.database import ConnectionLost
 from ottla.connect.connectors.postgres.envelope import Envelopes, Origin, Shape, Shapes
 from ottla.connect.connectors.postgres.position import Position
 from ottla.connect.errors import ConnectError
@@ -38,7 +39,12 @@ class Snapshot:
         self.position = replace(position, read_tables=position.read_tables or frozenset())
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         if exported is not None:
-            connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(exported)))
+            try:
+                connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(exported)))
+            except (psycopg.errors.InvalidParameterValue, psycopg.errors.UndefinedObject) as error:
+                # It ended with the connection of the slot, which stays: the rows are read as they are later.
+                connection.close()
+                raise ConnectionLost(f"the connection of the slot was lost: {error}") from error
         self._records = self._all_records()
 
     def read(self, records_max: int) -> list[SourceRecord]:

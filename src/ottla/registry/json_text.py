@@ -1,0 +1,17 @@
+"""JSON of strangers, of which nothing is taken that could not be written again."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+_MAY_BE_HALF: Final = re.compile(r"\\u[dD]")
+
+
+def read_json(text: str) -> Any:
+    """Raises ValueError, also for halves of characters (surrogates), and RecursionError."""
+    found = json.loads(text)
+    if _MAY_BE_HALF.search(text):
+        json.dumps(found, ensure_ascii=False).encode()
+    return found
