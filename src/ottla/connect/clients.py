@@ -25,7 +25,9 @@ def producer_of(client: Mapping[str, str], wanted: Mapping[str, Any]) -> Any:
 def consumer_of(client: Mapping[str, str], wanted: Mapping[str, Any]) -> Any:
     from confluent_kafka import Consumer
 
-    return _made(Consumer, {"auto.offset.reset": "earliest"}, client, wanted)
+    # Where enough is fetched ahead, the client would not fetch again for a whole second.
+    defaults = {"auto.offset.reset": "earliest", "fetch.queue.backoff.ms": "10"}
+    return _made(Consumer, defaults, client, wanted)
 
 
 def _made(

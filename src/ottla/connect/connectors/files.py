@@ -64,11 +64,37 @@ class FileSourceTask(SourceTask):
         self._place = {"filename": self._path} if self._path else None
         self._rows_max = config["batch.size"]
         self._format = config["format"]
+        self._take = self._plain_records if self._format == "lines" else self._read_records
 
     def poll(self) -> Sequence[SourceRecord]:
         if self._file is None and not self._open():
             self.context.wait(_IDLE_S)
             return ()
+        records = self._take()
+        if not records:
+            self.context.wait(_IDLE_S)
+        return records
+
+    def _plain_records(self) -> list[SourceRecord]:
+        """Without a call per line."""
+        if not self._lines and not self._read_more():
+            return []
+        now_ms, topic, place = time.time_ns() // 1_000_000, self._topic, self._place
+        lines = [self._lines.popleft() for _ in range(min(len(self._lines), self._rows_max))]
+        self._position = lines[-1][1]
+        return [
+            SourceRecord(
+                topic=topic,
+                value_schema=STRING,
+                value=line.decode(errors="replace"),
+                timestamp_ms=now_ms,
+                source_partition=place,
+                source_offset=None if place is None else {"position": position},
+            )
+            for line, position in lines
+        ]
+
+    def _read_records(self) -> list[SourceRecord]:
         records: list[SourceRecord] = []
         now_ms = time.time_ns() // 1_000_000
         while len(records) < self._rows_max and (self._lines or self._read_more()):
@@ -76,8 +102,6 @@ class FileSourceTask(SourceTask):
             record = self._record(line.decode(errors="replace"), now_ms)
             if record is not None:
                 records.append(record)
-        if not records:
-            self.context.wait(_IDLE_S)
         return records
 
     def stop(self) -> None:
@@ -159,8 +183,6 @@ class FileSourceTask(SourceTask):
         )
 
     def _value(self, line: str) -> tuple[Any, Schema | None]:
-        if self._format == "lines":
-            return line, STRING
         if not line.strip():
             return None, None
         if self._format == "json":

@@ -227,11 +227,11 @@ class SourceRunner(RecordRunner):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        more: dict[str, Any] = {"headers": list(headers)} if headers else {}
+        more: dict[str, Any] = {"timestamp": timestamp_ms or 0}
+        if headers:
+            more["headers"] = list(headers)
         if partition is not None:
             more["partition"] = partition
-        if timestamp_ms:
-            more["timestamp"] = timestamp_ms
         while True:
             try:
                 self._producer.produce(topic, value, key, **more)
