@@ -37,7 +37,7 @@ def process(value: bytes) -> None:
 def test_a_crash_means_what_the_consuming_guide_says(tmp_path: Path, program: str, expected: str) -> None:
     guide = (GUIDES / "consuming.md").read_text()
     programs = dict(re.findall(r"^```python file=(\S+)\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE))
-    assert programs.keys() == {"orders.py", "at_most_once.py", "at_least_once.py"}
+    assert programs.keys() == {"orders.py", "at_most_once.py", "at_least_once.py", "barista.py"}
     (tmp_path / program).write_text(programs[program])
     (tmp_path / "orders.py").write_text(DYING_WORK)
     with broker(

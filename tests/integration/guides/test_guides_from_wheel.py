@@ -31,7 +31,7 @@ def follow(page: Path, environment: Environment, tmp_path: Path) -> list[str]:
     [
         ("installing.md", []),
         ("operating.md", []),
-        ("consuming.md", ["at_least_once.py", "at_most_once.py", "orders.py"]),
+        ("consuming.md", ["at_least_once.py", "at_most_once.py", "barista.py", "orders.py"]),
         ("exactly-once.md", ["exactly_once.py", "invoices.py", "read_invoices.py"]),
         ("moving.md", []),
         ("schema-registry.md", ["read_orders.py", "write_orders.py"]),

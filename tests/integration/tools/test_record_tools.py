@@ -232,3 +232,18 @@ def test_the_old_name_of_bootstrap_server(tool: Any, broker: InProcessBroker) ->
 def test_a_tool_by_the_name_of_its_class(on: Any, topic: str) -> None:
     found = on("run-class", "kafka.tools.GetOffsetShell", "--topic", topic, "--time", "-1")
     assert (found.status, found.out) == (0, f"{topic}:0:10\n")
+
+
+def test_a_share_group_releases_rejects_and_accepts(on: Any, topic: str) -> None:
+    group = ("--topic", topic, "--group", f"{topic}-sharers")
+    earliest = ("--add-config", "share.auto.offset.reset=earliest")
+    assert on("configs", "--alter", "--group", f"{topic}-sharers", *earliest).status == 0
+    shown = ("--formatter-property", "print.delivery=true")
+    released = on("console-share-consumer", *group, *shown, "--release", "--max-messages", "2")
+    assert released.lines == ["Delivery:1\tv0", "Delivery:1\tv1"]
+    rejected = on("console-share-consumer", *group, *shown, "--reject", "--max-messages", "3")
+    assert rejected.lines == ["Delivery:2\tv0", "Delivery:2\tv1", "Delivery:2\tv2"]
+    accepted = on("console-share-consumer", *group, "--max-messages", "7", "--json")
+    assert [json.loads(line)["value"] for line in accepted.lines] == [f"v{n}" for n in range(3, 10)]
+    both = on("console-share-consumer", *group, "--reject", "--release")
+    assert "At most one of --reject and --release" in both.err

@@ -19,7 +19,7 @@ from ottla.cli.framework.output import warn
 from ottla.client.librdkafka import UnusableSetting, made, translated
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Producer
+    from confluent_kafka import Consumer, Producer, ShareConsumer
 
     from ottla.cli.cluster.admin import Admin
 
@@ -40,6 +40,16 @@ def consumer(given: argparse.Namespace, properties: Mapping[str, str]) -> Consum
     from confluent_kafka import Consumer
 
     return _made(given, Consumer, properties)
+
+
+def share_consumer(given: argparse.Namespace, properties: Mapping[str, str]) -> ShareConsumer:
+    try:
+        from confluent_kafka import ShareConsumer
+    except ImportError:
+        raise ToolError(
+            "this version of confluent-kafka has no share consumers: pip install 'confluent-kafka>=2.16'"
+        ) from None
+    return _made(given, ShareConsumer, properties)
 
 
 @contextmanager

@@ -98,7 +98,7 @@ def default_formatter(properties: Mapping[str, str]) -> Formatter:
     if flag("print.offset"):
         parts.append(lambda message: f"Offset:{message.offset()}".encode())
     if flag("print.delivery"):
-        parts.append(lambda message: b"Delivery:NOT_PRESENT")
+        parts.append(_delivery)
     if flag("print.epoch"):
         parts.append(_epoch)
     if flag("print.headers"):
@@ -110,6 +110,12 @@ def default_formatter(properties: Mapping[str, str]) -> Formatter:
     separator = text("key.separator", "\t")
     end = text("line.separator", "\n")
     return lambda message: separator.join(part(message) for part in parts) + end
+
+
+def _delivery(message: Message) -> bytes:
+    """Of a share group; others do not count."""
+    count = getattr(message, "delivery_count", lambda: None)()
+    return f"Delivery:{'NOT_PRESENT' if count is None else count}".encode()
 
 
 def message_json(message: Message) -> dict[str, Any]:

@@ -25,6 +25,7 @@ PURPOSES: dict[str, dict[str, str]] = {
     "Write and read records": {
         "console-producer": "write lines from standard input to a topic",
         "console-consumer": "print the records of topics",
+        "console-share-consumer": "print the records that a member of a share group gets",
         "verifiable-producer": "write numbered records, reporting each in JSON",
         "verifiable-consumer": "read records in a group, reporting in JSON",
     },

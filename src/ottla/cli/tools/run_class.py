@@ -19,6 +19,7 @@ _TOOLS = {
     "ConnectStandalone": "connect-standalone",
     "ConsoleConsumer": "console-consumer",
     "ConsoleProducer": "console-producer",
+    "ConsoleShareConsumer": "console-share-consumer",
     "ConsumerGroupCommand": "consumer-groups",
     "ConsumerPerformance": "consumer-perf-test",
     "DelegationTokenCommand": "delegation-tokens",
