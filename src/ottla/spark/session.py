@@ -16,13 +16,15 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
+from ottla.spark import local_files
 from ottla.spark.java import bundled_java, find_java
 
-__all__ = ["SparkMissing", "forget_dead_session", "log_path", "spark_session"]
+__all__ = ["SparkMissing", "file_settings", "forget_dead_session", "log_path", "spark_session"]
 
 LOCAL_MASTER: Final = "local[*]"
 SHUFFLE_PARTITIONS_MAX: Final = 8
@@ -54,7 +56,11 @@ _LAUNCHER_NAME: Final = "pyspark-shell"
 _COLLECTOR: Final = "-XX:+UseParallelGC"
 _NAMES_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
 _JAVA_OPTIONS: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+# Class path beside that of Spark itself and of its settings.
+_CLASS_PATH: Final = "SPARK_DIST_CLASSPATH"
 _log_path: str | None = None
+# Whether the machine of this process was started here, and so knows our classes.
+_has_own_machine = False
 # Settings are the session's, which several queries may be started on at a time, one within the other.
 _settings_lock = threading.RLock()
 
@@ -135,6 +141,16 @@ def log_path() -> str | None:
     return _log_path
 
 
+def file_settings(spark: Any) -> dict[str, str]:
+    """What makes a query write local files without starting processes, where all of it runs in a machine that
+    was started here."""
+    return local_files.SETTINGS if _has_own_machine and _is_one_machine(spark.sparkContext.master) else {}
+
+
+def _is_one_machine(master: str) -> bool:
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
 def _defaults(is_local: bool) -> dict[str, str]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     defaults = {
@@ -186,7 +202,7 @@ def _start_machine(wanted: Mapping[str, str], log_dir: Path, log_level: str) -> 
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
-    global _log_path  # noqa: PLW0603 - one virtual machine per process, so one log
+    global _log_path, _has_own_machine
     os.environ["JAVA_HOME"] = find_java(os.environ, bundled_java(), _cache_dir()).home
     log_dir.mkdir(parents=True, exist_ok=True)
     path = str(log_dir / f"spark-{os.getpid()}.log")
@@ -200,10 +216,31 @@ def _start_machine(wanted: Mapping[str, str], log_dir: Path, log_level: str) -> 
     for name in ("spark.driver.memory", "spark.driver.extraClassPath", "spark.jars", "spark.jars.packages"):
         if name in wanted:
             conf.set(name, wanted[name])
-    with open(f"{path}.out", "ab") as out:
+    with open(f"{path}.out", "ab") as out, _with_class_path(_own_classes()):
         gateway = launch_gateway(conf, {"stdout": out, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
     SparkContext._ensure_initialized(gateway=gateway)
-    _log_path = path
+    _log_path, _has_own_machine = path, True
+
+
+@cache
+def _own_classes() -> tempfile.TemporaryDirectory[str]:
+    """Until the process ends, and nobody else's to write to."""
+    directory = tempfile.TemporaryDirectory(prefix="ottla-classes-")
+    local_files.put_classes(Path(directory.name))
+    return directory
+
+
+@contextmanager
+def _with_class_path(directory: tempfile.TemporaryDirectory[str]) -> Iterator[None]:
+    before = os.environ.get(_CLASS_PATH)
+    os.environ[_CLASS_PATH] = directory.name if not before else f"{before}{os.pathsep}{directory.name}"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_CLASS_PATH]
+        else:
+            os.environ[_CLASS_PATH] = before
 
 
 def _collector_options(given: str, environment: Mapping[str, str]) -> list[str]:

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from ottla.spark.at_least_once import AtLeastOnceWriter
 from ottla.spark.checkpoint import Checkpoint
 from ottla.spark.exactly_once import MicroBatchWriter, Stage, encoded_batches
-from ottla.spark.session import with_settings
+from ottla.spark.session import file_settings, with_settings
 from ottla.spark.sink_options import InvalidOption, SinkOptions, sink_options
 from ottla.spark.sink_rows import sink_columns
 from ottla.spark.spool import spool_of
@@ -88,6 +88,7 @@ def write_stream(
     settings = {ADAPTIVE_STAGES: "false"}
     if place.is_local and spark.conf.get(FILE_MANAGER, None) is None:
         settings[FILE_MANAGER] = LOCAL_FILE_MANAGER
+        settings |= file_settings(spark)
     with with_settings(spark, settings):
         return stream.start()
 
