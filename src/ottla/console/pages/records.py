@@ -109,7 +109,7 @@ def _form(asked: api.Find, numbers: list[int]) -> Html:
     return form(
         div(
             choice("start", "Read", _STARTS, start),
-            text("offset", "Offset", asked.offset, "with from an offset"),
+            text("offset", "Offset", asked.offset, "from this one on"),
             text("time", "Time", asked.time, "2026-01-31T12:00:00"),
             choice("partitions", "Partition", partitions, chosen),
             text("key", "Key contains", asked.key, "text, or /expression/"),
