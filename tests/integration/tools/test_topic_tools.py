@@ -280,6 +280,7 @@ def test_features_quorum_and_log_dirs(on: Any, tool: Any, broker: InProcessBroke
         "group.version",
         "kraft.version",
         "metadata.version",
+        "share.version",
         "transaction.version",
     ]
     status = tool("metadata-quorum", *server, "describe", "--status")
