@@ -109,7 +109,7 @@ class TableToTopic:
                 "CREATE TABLE orders (id bigint PRIMARY KEY, item text, cents int, at timestamptz)"
             )
             connection.execute(
-                "INSERT INTO orders SELECT n, 'item ' || n, n % 1000, now() FROM generate_series(1, %s) n",
+                "INSERT INTO orders SELECT n, 'item ' || n, mod(n, 99), now() FROM generate_series(1, %s) n",
                 [rows],
             )
 
