@@ -24,6 +24,7 @@ from ottla.controller.topic_names import (
 )
 from ottla.log.types import METADATA_PARTITION
 from ottla.metadata.image import MetadataImage, ResourceType
+from ottla.metadata.internal_topics import INTERNAL_TOPICS
 from ottla.metadata.records import ConfigRecord, MetadataRecord, RemoveTopicRecord, TopicRecord
 from ottla.metadata.uuids import random_uuid
 from ottla.wire.errors import (
@@ -277,6 +278,14 @@ def _add_partitions(image: MetadataImage, request: NewPartitions, random: Random
     topic = image.topics.get(request.topic)
     if topic is None:
         raise UnknownTopicOrPartition("This server does not host this topic-partition.")
+    if request.topic in INTERNAL_TOPICS:
+        # Which partition has a group's offsets follows from their number: other brokers would look elsewhere.
+        raise InvalidRequest(
+            f"No partitions can be added to {request.topic}: committed offsets and transactions would not be "
+            "found any more. Their number is chosen before the topic is first used "
+            "(offsets.topic.num.partitions, transaction.state.log.num.partitions, "
+            "share.coordinator.state.topic.num.partitions)."
+        )
     existing = len(topic.partitions)
     if request.total_count == existing:
         raise InvalidPartitions(f"Topic already has {existing} partition(s).")

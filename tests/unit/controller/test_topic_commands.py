@@ -22,6 +22,7 @@ from ottla.controller.topics import (
     delete_topics,
 )
 from ottla.metadata.image import MetadataImage, ResourceType
+from ottla.metadata.internal_topics import INTERNAL_TOPICS
 from ottla.metadata.records import ConfigRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord
 from ottla.wire.errors import ErrorCode
 
@@ -320,6 +321,15 @@ def test_partitions_that_cannot_be_added(request_: NewPartitions, code: ErrorCod
     found, message = error_of(result.response[0])
     assert (found, result.records) == (code, [])
     assert words in message
+
+
+def test_topics_whose_number_of_partitions_says_what_is_where_do_not_grow() -> None:
+    for name in INTERNAL_TOPICS:
+        image = with_topics(name)
+        result = decided(create_partitions(image, [NewPartitions(name, 5)], Random(1)))
+        code, message = error_of(result.response[0])
+        assert (code, result.records) == (ErrorCode.invalid_request, [])
+        assert "offsets.topic.num.partitions" in message
 
 
 def test_each_topic_of_a_request_is_on_its_own() -> None:
