@@ -55,7 +55,9 @@ class Member:
 
     def initialize(self, start_offset: int = 0) -> None:
         """As the coordinator of the group does when it first assigns the partition."""
-        assert self._initialize(self.connection, start_offset) == ErrorCode.none
+        while self._initialize(self.connection, start_offset) != ErrorCode.none:
+            # It may have to load its part of the states, or hear of the topic.
+            time.sleep(0.01)
 
     def initialize_anywhere(self, brokers: Sequence[str], timeout_s: float = 30) -> None:
         """The same, where any of these brokers may coordinate."""
