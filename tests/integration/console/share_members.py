@@ -50,10 +50,13 @@ async def _heartbeat(bootstrap: str, client_id: str, group: str, member: str, ep
 
 def check_a_share_group_is_shown_set_and_deleted(site: Site, bootstrap: str) -> None:
     site.change("POST", "topics", name="shared", partitions=2)
+    until = time.monotonic() + 60
+    while site.ask("GET", site.path("topics", "shared"))[0] != 200:
+        # Apache Kafka's brokers hear of a topic some time after its controller has answered.
+        assert time.monotonic() < until
     for partition in (0, 1):
         site.change("POST", "topics", "shared", "records", value="x", repeat=10, partition=partition)
     with member_of(bootstrap, "sharers", "shared", client_id="a-sharer") as member:
-        until = time.monotonic() + 60
         while True:
             found = site.get("groups", "sharers")
             if found["members"] and found["members"][0]["assigned"]:

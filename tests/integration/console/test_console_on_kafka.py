@@ -15,7 +15,6 @@ from bench.chromium import browser, executable
 from bench.kafka_peer import ApacheKafka
 from bench.maven import PeerUnavailable
 from console_site import Site, commit
-from share_members import check_a_share_group_is_shown_set_and_deleted
 
 from ottla.console.clusters import ClusterSettings
 from ottla.console.server import console_served
@@ -85,10 +84,6 @@ def test_everything_is_done_on_apache_kafka_too(kafka_site: Site, bootstrap: str
     site.change("DELETE", "groups", "billing", confirm="billing")
     site.change("POST", "topics", "orders", "empty", confirm="orders")
     site.change("DELETE", "topics", "orders", confirm="orders")
-
-
-def test_share_groups_of_apache_kafka(kafka_site: Site, bootstrap: str) -> None:
-    check_a_share_group_is_shown_set_and_deleted(kafka_site, bootstrap)
 
 
 def test_moves_and_elections_are_apache_kafkas_own(kafka_site: Site) -> None:
