@@ -188,7 +188,8 @@ def test_deleted_records_are_given_to_nobody(broker: str, member: Member) -> Non
     admin = AdminClient({"bootstrap.servers": broker})
     for future in admin.delete_records([TopicPartition(member.group, 0, 4)]).values():
         future.result()
-    assert acquired(member.fetch(wait_ms=5000)) == [(4, 9, 1)]
+    # Apache Kafka answers the first fetch without anything.
+    assert (acquired(member.fetch(wait_ms=5000)) or acquired(member.fetch(wait_ms=5000))) == [(4, 9, 1)]
 
 
 def test_nobody_gets_what_an_aborted_transaction_wrote(broker: str) -> None:
@@ -224,4 +225,7 @@ def test_a_deleted_topic_is_unknown(broker: str, member: Member) -> None:
     member.send_fetch(wait_ms=20_000, min_bytes=100_000)
     admin = AdminClient({"bootstrap.servers": broker})
     admin.delete_topics([member.group])[member.group].result()
-    assert only_row(member.receive_fetch()).error_code == ErrorCode.unknown_topic_id
+    answer = member.receive_fetch()
+    # Apache Kafka says so to the next fetch.
+    answer = answer if answer.responses else member.fetch()
+    assert only_row(answer).error_code == ErrorCode.unknown_topic_id
