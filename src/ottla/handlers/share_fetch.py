@@ -59,6 +59,7 @@ from ottla.replication.share.sessions import (
 )
 from ottla.replication.share.share_partition import SharePartition
 from ottla.runtime.disk import ReadableBuffer
+from ottla.runtime.turns import take_turn
 from ottla.wire.api import ApiKey
 from ottla.wire.current_leader import NodeEndpoint as Endpoint
 from ottla.wire.errors import InvalidRequest, KafkaError, ShareSessionLimitReached, StorageError
@@ -162,6 +163,7 @@ class _Attempt:
         self._broker = broker
         self._context = context
         self._request = request
+        self._session = session
         self._member = session.member
         # Each time another partition is the first that is looked at.
         partitions = list(session.partitions)
@@ -179,6 +181,7 @@ class _Attempt:
         self._watched: list[Partition] = []
         self._loads = 0
         self._must_load = False
+        self._goes_on = False
         self._changed: asyncio.Future[None] | None = None
 
     async def run(self) -> dict[TopicIdPartition, _Row]:
@@ -189,10 +192,16 @@ class _Attempt:
         deadline = loop.time() + request.max_wait.total_seconds()
         try:
             while True:
+                if self._session.is_closed:
+                    # The member came anew, or is gone: what it got here would be locked, and seen by nobody.
+                    return {}
                 left = deadline - loop.time()
                 rows = self._collect(is_overdue=left <= 0)
                 if rows or (left <= 0 and not self._must_load) or self._broker.share_groups.is_closed:
                     return rows
+                if self._goes_on:
+                    await take_turn()
+                    continue
                 self._changed = loop.create_future()
                 self._watch()
                 await asyncio.wait([self._changed], timeout=None if self._must_load else left)
@@ -203,7 +212,7 @@ class _Attempt:
             self._unwatch()
 
     def _collect(self, *, is_overdue: bool) -> dict[TopicIdPartition, _Row]:
-        self._must_load = False
+        self._must_load = self._goes_on = False
         rows: dict[TopicIdPartition, _Row] = {}
         shares = [(of, share) for of in self._partitions if (share := self._share(of, rows)) is not None]
         if not is_overdue and not rows and self._min_bytes > 1 and self._readable(shares) < self._min_bytes:
@@ -263,18 +272,20 @@ class _Attempt:
         wanted = Wanted(
             records_max, max(request.batch_size, 1), is_exact=request.share_acquire_mode == RECORD_LIMIT
         )
-        while isinstance(reading := self._read(share, count), Reading):
-            flight = share.flight
-            was_at = None if flight is None else flight.next_offset
-            acquired = share.acquire(self._member.member_id, reading, wanted)
-            if acquired:
-                records = reading.records(acquired)
-                share.partition.sent_bytes += len(records)
-                return _Row(records=records, acquired=acquired)
-            if flight is None or flight.next_offset == was_at:
-                return None
-            # Nothing but records that nobody is to get: on to those behind them.
-        return None if reading is None else _Row(reading)
+        reading = self._read(share, count)
+        if not isinstance(reading, Reading):
+            return None if reading is None else _Row(reading)
+        flight = share.flight
+        was_at = None if flight is None else flight.next_offset
+        acquired = share.acquire(self._member.member_id, reading, wanted)
+        if acquired:
+            records = reading.records(acquired)
+            share.partition.sent_bytes += len(records)
+            return _Row(records=records, acquired=acquired)
+        if flight is not None and flight.next_offset != was_at:
+            # Nothing but records that nobody is to get: on to those behind them, once others had their turn.
+            self._goes_on = True
+        return None
 
     # Waiting.
 

@@ -29,6 +29,7 @@ from share_member import (
 )
 
 import ottla.testing
+from ottla.replication.share.reading import BATCHES_MAX
 
 NAMES = (f"share-{os.getpid()}-{n}" for n in itertools.count())
 NONE = ErrorCode.none
@@ -131,6 +132,16 @@ def test_a_connection_that_ends_releases_what_it_had(broker: str, member: Member
     assert acquired(member.fetch(wait_ms=20_000)) == [(0, 9, 2)]
 
 
+def test_who_comes_anew_gets_nothing_where_it_was_before(broker: str, member: Member) -> None:
+    member.fetch(wait_ms=5000)
+    member.send_fetch(wait_ms=2000)
+    again = another(broker, member, member.name)
+    again.send_fetch(wait_ms=20_000)
+    produce(broker, member.group, "late")
+    assert values(again.receive_fetch()) == ["late"]
+    assert not acquired(member.receive_fetch())
+
+
 def test_the_last_epoch_releases_too(broker: str, member: Member) -> None:
     two = another(broker, member)
     assert acquired(two.fetch(wait_ms=5000)) == [(0, 9, 1)]
@@ -203,11 +214,13 @@ def test_nobody_gets_what_an_aborted_transaction_wrote(broker: str) -> None:
     member = Member(broker, name, create_topic(broker, name))
     member.initialize()
     member.fetch()
-    producer = Producer({"bootstrap.servers": broker, "transactional.id": name, "linger.ms": 0})
+    producer = Producer({"bootstrap.servers": broker, "transactional.id": name, "batch.num.messages": 1})
     producer.init_transactions()
-    for value, ends in (("kept", True), ("gone", False), ("also kept", True)):
+    # Of those that nobody gets more than are looked at in one go.
+    for value, count, ends in (("kept", 1, True), ("gone", BATCHES_MAX + 1, False), ("also kept", 1, True)):
         producer.begin_transaction()
-        producer.produce(name, value, partition=0)
+        for _ in range(count):
+            producer.produce(name, value, partition=0)
         producer.flush()
         if ends:
             producer.commit_transaction()

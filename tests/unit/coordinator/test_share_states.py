@@ -255,6 +255,24 @@ def test_batches_of_nothing_are_refused(batch: StateBatch) -> None:
     assert len(driver.log) == 1
 
 
+@pytest.mark.parametrize("batch", [StateBatch(0, 4, 1, 1), StateBatch(0, 4, 7, 1)])
+def test_states_that_nobody_could_read_are_refused(batch: StateBatch) -> None:
+    driver = Driver()
+    driver.initialize()
+    with pytest.raises(InvalidRequest, match="delivery state"):
+        driver.write(batch)
+    assert len(driver.log) == 1
+
+
+@pytest.mark.parametrize("count", [-1, 2**15 - 1])
+def test_delivery_counts_that_leave_no_room_for_another_are_refused(count: int) -> None:
+    driver = Driver()
+    driver.initialize()
+    with pytest.raises(InvalidRequest, match="delivery count"):
+        driver.write(StateBatch(0, 4, AVAILABLE, count))
+    assert len(driver.log) == 1
+
+
 def test_every_so_many_updates_there_is_a_snapshot() -> None:
     driver = Driver(updates_per_snapshot=2)
     driver.initialize()

@@ -34,6 +34,9 @@ from ottla.records.batch import NO_PRODUCER_ID
 from ottla.wire.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest, UnknownTopicOrPartition
 
 _NO_LEADER_EPOCH = -1
+_STATES = (0, 2, 4)
+_DELIVERIES_MAX = 1000
+"""Far more than any limit may be set to; and one more delivery still fits where it is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,4 +317,13 @@ def _check_batches(batches: tuple[StateBatch, ...]) -> None:
         if not 0 <= batch.first_offset <= batch.last_offset:
             raise InvalidRequest(
                 f"a batch from offset {batch.first_offset} to {batch.last_offset} holds no records"
+            )
+        if batch.delivery_state not in _STATES:
+            raise InvalidRequest(
+                f"delivery state {batch.delivery_state}: must be 0 (available), 2 (acknowledged) or "
+                "4 (archived)"
+            )
+        if not 0 <= batch.delivery_count <= _DELIVERIES_MAX:
+            raise InvalidRequest(
+                f"a delivery count of {batch.delivery_count}: must be between 0 and {_DELIVERIES_MAX}"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from ottla.log.aborted import ABORT, marker_type
@@ -11,6 +12,9 @@ from ottla.replication.share.in_flight import Acquired, LogBatch
 from ottla.replication.share.settings import ShareSettings
 from ottla.replication.share.share_partition import SharePartition
 from ottla.runtime.disk import ReadableBuffer
+
+BATCHES_MAX = 2000
+"""Looked at in one go: a log may have millions in a row that nobody is to get."""
 
 
 class _Place(NamedTuple):
@@ -30,7 +34,7 @@ class Reading:
 
     def __iter__(self) -> Iterator[LogBatch]:
         waiting, aborting = list(self._aborted), set[int]()
-        for position, header in iter_headers(self.data):
+        for position, header in islice(iter_headers(self.data), BATCHES_MAX):
             base, last = header.base_offset, header.last_offset
             self._seen.append(_Place(position, position + header.size, base, last))
             is_aborted = False

@@ -27,7 +27,7 @@ class TopicIdPartition(NamedTuple):
 
 
 class ShareSession:
-    __slots__ = ("connection", "epoch", "member", "partitions")
+    __slots__ = ("connection", "epoch", "is_closed", "member", "partitions")
 
     def __init__(self, member: Member, partitions: Iterable[TopicIdPartition], connection: Hashable) -> None:
         self.member = member
@@ -35,6 +35,7 @@ class ShareSession:
         """In the order in which they were named."""
         self.connection = connection
         self.epoch = 1
+        self.is_closed = False
 
 
 class ShareSessions:
@@ -90,6 +91,7 @@ class ShareSessions:
     def close(self, member: Member) -> ShareSession | None:
         session = self._sessions.pop(member, None)
         if session is not None:
+            session.is_closed = True
             of_connection = self._by_connection[session.connection]
             del of_connection[member]
             if not of_connection:

@@ -7,7 +7,7 @@ import struct
 from ottla.records.markers import Marker, encode_marker
 from ottla.records.records import Record, encode_batch
 from ottla.replication.share.in_flight import Acquired, LogBatch
-from ottla.replication.share.reading import Reading
+from ottla.replication.share.reading import BATCHES_MAX, Reading
 
 A, B = 7, 8
 
@@ -43,6 +43,11 @@ def test_batches_of_aborted_transactions_are_told_apart() -> None:
         LogBatch(7, 7),
         LogBatch(8, 8),
     ]
+
+
+def test_only_so_many_batches_are_looked_at_in_one_go() -> None:
+    data = b"".join(batch(offset, 1, A) for offset in range(BATCHES_MAX + 1))
+    assert len(list(Reading(data, [(A, 0)]))) == BATCHES_MAX
 
 
 def test_whole_batches_are_cut_out_around_what_was_acquired() -> None:
