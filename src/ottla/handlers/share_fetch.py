@@ -62,11 +62,19 @@ from ottla.runtime.disk import ReadableBuffer
 from ottla.runtime.turns import take_turn
 from ottla.wire.api import ApiKey
 from ottla.wire.current_leader import NodeEndpoint as Endpoint
-from ottla.wire.errors import InvalidRequest, KafkaError, ShareSessionLimitReached, StorageError
+from ottla.wire.errors import (
+    InvalidRequest,
+    KafkaError,
+    ShareSessionLimitReached,
+    StorageError,
+    UnsupportedVersion,
+)
 
 log = logging.getLogger(__name__)
 
 BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
+HOLD_OFF_SECONDS_MAX = 1.0
+"""A broker that stops waits for it."""
 LOADS_MAX = 16
 """As of fetches: what was loaded so often and still is not in memory is read all the same."""
 
@@ -87,7 +95,11 @@ class _Row:
 async def share_fetch(
     broker: Broker, context: RequestContext, request: ShareFetchRequest
 ) -> ShareFetchResponse:
-    member = member_of(broker, request)
+    try:
+        member = member_of(broker, request)
+    except UnsupportedVersion:
+        await _hold_off(request)
+        raise
     _check(request)
     named = named_partitions(request.topics)
     given = acknowledgements_of(named)
@@ -107,6 +119,11 @@ async def share_fetch(
     if session is None and (closed := broker.share_groups.sessions.close(member)) is not None:
         await broker.share_groups.end(closed)
     return _response(broker, context, member, rows, outcomes)
+
+
+async def _hold_off(request: ShareFetchRequest) -> None:
+    """Who is refused comes again at once."""
+    await asyncio.sleep(min(request.max_wait.total_seconds(), HOLD_OFF_SECONDS_MAX))
 
 
 def _check(request: ShareFetchRequest) -> None:
@@ -141,8 +158,7 @@ async def _session(
         try:
             return sessions.open(member, named, context.session)
         except ShareSessionLimitReached:
-            # Who is refused comes again at once.
-            await asyncio.sleep(request.max_wait.total_seconds())
+            await _hold_off(request)
             raise
     session = sessions.use(member, epoch)
     for of in named:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,6 +115,12 @@ def test_a_cluster_without_share_groups_says_so(tmp_path: Path) -> None:
             calls.delete_offsets("g", "t"),
         ):
             assert answer.error_code is ErrorCode.unsupported_version
+        began = time.monotonic()
+        member = Member(started.bootstrap_servers, "g", uuid.uuid4())
+        answer = member.fetch(wait_ms=200)
+        member.connection.close()
+        assert answer.error_code is ErrorCode.unsupported_version
+        assert time.monotonic() - began >= 0.2, "who is refused at once comes again at once, for ever"
 
 
 def test_groups_and_states_survive_the_broker(tmp_path: Path) -> None:
