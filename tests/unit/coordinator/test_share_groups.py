@@ -84,6 +84,11 @@ def test_a_member_reads_once_states_have_begun() -> None:
     assert partitions(driver, beat(driver, "m", 1)) == {0, 1, 2, 3}, "the answer may have got lost"
 
 
+def test_a_new_group_need_not_wait_for_its_second_assignment() -> None:
+    driver = Driver(GroupSettings(consumer_assignment_interval_ms=1000))
+    assert join(driver, "m").assignment, "of no partitions was the first"
+
+
 def test_states_that_could_not_begin_are_asked_for_again() -> None:
     driver = Driver(NO_DELAY)
     first = beat(driver, "m", 0)

@@ -247,6 +247,9 @@ class ShareProtocol:
         interval_ms = self._times_of(group.group_id).assignment_interval_ms
         if interval_ms == 0 or group.assignment_timestamp_ms <= 0:
             return True
+        # A new group has been assigned nothing a moment ago, because no states had begun.
+        if not any(group.target.values()):
+            return True
         age_ms = self._journal.now.wall_ms - group.assignment_timestamp_ms
         # A clock that was set back must not hold up a group.
         return age_ms < 0 or age_ms >= interval_ms
