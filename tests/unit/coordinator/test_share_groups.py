@@ -84,9 +84,16 @@ def test_a_member_reads_once_states_have_begun() -> None:
     assert partitions(driver, beat(driver, "m", 1)) == {0, 1, 2, 3}, "the answer may have got lost"
 
 
-def test_a_new_group_need_not_wait_for_its_second_assignment() -> None:
+def test_partitions_that_nobody_reads_need_not_wait_for_the_next_assignment() -> None:
     driver = Driver(GroupSettings(consumer_assignment_interval_ms=1000))
-    assert join(driver, "m").assignment, "of no partitions was the first"
+    first = join(driver, "m")
+    assert first.assignment, "the one before was of no partitions"
+    driver.set_topics(driver.topics.with_topic("more", 1))
+    more = beat(driver, "m", first.member_epoch, topics=("orders", "more"))
+    begin_states(driver, more.initialize)
+    reply = beat(driver, "m", more.member_epoch)
+    assert reply.assignment is not None
+    assert len(reply.assignment) == 2
 
 
 def test_states_that_could_not_begin_are_asked_for_again() -> None:

@@ -247,12 +247,19 @@ class ShareProtocol:
         interval_ms = self._times_of(group.group_id).assignment_interval_ms
         if interval_ms == 0 or group.assignment_timestamp_ms <= 0:
             return True
-        # A new group has been assigned nothing a moment ago, because no states had begun.
-        if not any(group.target.values()):
+        # Such as those whose states had not begun at the assignment a moment ago.
+        if self._has_unread(group):
             return True
         age_ms = self._journal.now.wall_ms - group.assignment_timestamp_ms
         # A clock that was set back must not hold up a group.
         return age_ms < 0 or age_ms >= interval_ms
+
+    def _has_unread(self, group: ShareGroup) -> bool:
+        """Whether there are partitions that nobody has been assigned."""
+        assigned = _assigned(group)
+        return any(
+            not some <= assigned.get(id_, frozenset()) for id_, some in self._assignable(group).items()
+        )
 
     def _reconcile(self, group: ShareGroup, member: ShareMember) -> ShareMember:
         """Nobody has to give anything up before: leaders of partitions keep their readers apart."""
