@@ -37,7 +37,10 @@ def test_a_group_is_listed_described_reset_and_deleted(on: Any, calls: GroupCall
 
     calls.join("workers", "worker-1", "jobs")
     listed = on("share-groups", "--list", "--state")
-    assert [line.split() for line in listed.lines] == [["GROUP", "STATE"], ["workers", "Stable"]]
+    # Other tests have left groups on this broker.
+    rows = [line.split() for line in listed.lines]
+    assert rows[0] == ["GROUP", "STATE"]
+    assert ["workers", "Stable"] in rows
     members = described("--members", "--verbose", "--json").data
     assert [(m["CONSUMER-ID"], m["#PARTITIONS"], m["ASSIGNMENT"]) for m in members] == [
         ("worker-1", 2, "jobs:0,1")
@@ -81,7 +84,8 @@ def test_a_group_is_listed_described_reset_and_deleted(on: Any, calls: GroupCall
     assert "Request succeeded for deleting offsets from group workers." in forgotten.out
     assert described().err.endswith("has no offset information.\n")
     deleted = on("share-groups", "--delete", "--all-groups")
-    assert deleted.out == "Deletion of requested share groups ('workers') was successful.\n"
+    assert "'workers'" in deleted.out
+    assert deleted.out.endswith(") was successful.\n")
     gone = described("--members")
     assert (gone.status, "Share group 'workers' does not exist." in gone.err) == (1, True)
     assert "is not a share group" in on("share-groups", "--delete", "--group", "workers").out
