@@ -24,7 +24,7 @@ from typing import Any, Final
 from ottla.spark import local_files
 from ottla.spark.java import bundled_java, find_java
 
-__all__ = ["SparkMissing", "file_settings", "forget_dead_session", "log_path", "spark_session"]
+__all__ = ["SparkMissing", "forget_dead_session", "log_path", "spark_session"]
 
 LOCAL_MASTER: Final = "local[*]"
 SHUFFLE_PARTITIONS_MAX: Final = 8

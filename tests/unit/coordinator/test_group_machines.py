@@ -155,6 +155,17 @@ def test_invariants_hold(name: str) -> None:
     )
 
 
+def test_what_the_last_member_of_the_new_protocol_had_is_read_after_a_restart() -> None:
+    fleet = Fleet(GroupShard)
+    fleet.start("consumer", None)
+    fleet.start("classic", None)
+    for _ in range(6):
+        fleet.round(2_000)
+    fleet.clients[0].leave()
+    fleet.restart_broker()
+    fleet.check_convergence()
+
+
 # --- planted bugs
 
 

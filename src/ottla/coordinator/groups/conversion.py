@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from dataclasses import replace
 
 from ottla.coordinator.groups import classic
 from ottla.coordinator.groups.classic import ClassicRebalance
@@ -126,7 +127,12 @@ class Conversion:
         downgraded = self._classic_group(group, leaving)
         self._consumer.remove_group(group)
         self._classic.groups.by_id[group.group_id] = downgraded
-        self._classic.store(downgraded)
+        record = downgraded.to_record()
+        if rebalance:
+            # That it is to be rebalanced is not stored. Whoever loads it before that is over finds a
+            # generation that no member has, so all come again, and what was left is read by somebody.
+            record = replace(record, generation=downgraded.generation + 1)
+        self._journal.persist(GroupMetadataKey(group.group_id), record)
         for member in downgraded.members.values():
             self._classic.extend_session(downgraded, member)
         log.info("group %s: consumer group downgraded at epoch %d", group.group_id, group.epoch)
