@@ -166,6 +166,24 @@ def test_what_the_last_member_of_the_new_protocol_had_is_read_after_a_restart() 
     fleet.check_convergence()
 
 
+def test_what_an_old_member_still_holds_is_not_given_away_after_a_restart() -> None:
+    fleet = Fleet(GroupShard)
+    fleet.start("classic", "i0")
+    for _ in range(6):
+        fleet.round(2_000)
+    old = fleet.clients[0]
+    fleet.start("consumer", None)
+    fleet.clients[1].step()
+    fleet.clients[1].leave()
+    fleet.driver.compact()
+    fleet.restart_broker()
+    assert old.owned
+    fleet.start("consumer", None)
+    fleet.clients[2].step()
+    fleet.check()
+    fleet.check_convergence()
+
+
 # --- planted bugs
 
 

@@ -99,6 +99,14 @@ class ConsumerMember:
                 return epoch
         return None
 
+    @property
+    def held(self) -> Partitions:
+        """What it may be reading: also what it has been told to give up and has not yet."""
+        return {
+            topic_id: frozenset((*self.assigned.get(topic_id, ()), *self.revoking.get(topic_id, ())))
+            for topic_id in (*self.assigned, *self.revoking)
+        }
+
     def to_metadata_record(self) -> ConsumerGroupMemberMetadataValue:
         return ConsumerGroupMemberMetadataValue(
             instance_id=self.instance_id,

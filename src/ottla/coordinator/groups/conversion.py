@@ -125,6 +125,11 @@ class Conversion:
 
     def downgrade(self, group: ConsumerGroup, leaving: Collection[str], *, rebalance: bool) -> ClassicGroup:
         downgraded = self._classic_group(group, leaving)
+        staying = [group.members[member_id] for member_id in downgraded.members]
+        rebalance = rebalance or any(
+            member.held != {t: p for t, p in group.target_of(member.member_id).items() if p}
+            for member in staying
+        )
         self._consumer.remove_group(group)
         self._classic.groups.by_id[group.group_id] = downgraded
         record = downgraded.to_record()
@@ -147,11 +152,13 @@ class Conversion:
             if member.member_id not in leaving:
                 downgraded.add(_classic_member(member), PROTOCOL_TYPE)
         downgraded.become_stable(group.epoch)
+        # Not what they were to read: should the group be upgraded again before they are told, somebody else
+        # would be given what they still hold.
         downgraded.assign(
             {
                 member.member_id: encode_assignment(
                     subscription_version(member.metadata(downgraded.protocol_name or "")),
-                    group.target_of(member.member_id),
+                    group.members[member.member_id].held,
                     self._consumer.topics,
                 )
                 for member in downgraded.members.values()
