@@ -22,7 +22,17 @@ PAGES = {
     "bench/README.md": "bench.md",
     **{
         f"examples/{name}/README.md": f"examples/{name}/README.md"
-        for name in ("orders", "logs", "activity", "metrics", "airline", "messaging", "ledger", "keyvalue", "container")
+        for name in (
+            "orders",
+            "logs",
+            "activity",
+            "metrics",
+            "airline",
+            "messaging",
+            "ledger",
+            "keyvalue",
+            "container",
+        )
     },
 }
 DOCS = "docs/"
