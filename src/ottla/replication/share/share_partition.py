@@ -25,10 +25,14 @@ from ottla.replication.share.in_flight import (
 from ottla.replication.share.persister import UNINITIALIZED, Persister, ShareKey, StateChange, StoredState
 from ottla.replication.share.settings import SettingsOf
 from ottla.runtime.clock import Clock
+from ottla.runtime.seldom import SeldomEach
 from ottla.runtime.tasks import TaskScope
 from ottla.wire.errors import ErrorCode, KafkaError, NotLeaderOrFollower
 
 log = logging.getLogger(__name__)
+
+_SHOWN_MAX = 100
+"""Of the name of a group."""
 
 _FENCING = {
     ErrorCode.fenced_leader_epoch,
@@ -59,6 +63,7 @@ class SharePartition:
         tasks: TaskScope,
         look_ups: asyncio.Semaphore,
         on_fenced: Callable[[SharePartition], None],
+        complaints: SeldomEach,
     ) -> None:
         self.key = key
         self.partition = partition
@@ -71,6 +76,7 @@ class SharePartition:
         self._tasks = tasks
         self._look_ups = look_ups
         self._on_fenced = on_fenced
+        self._complaints = complaints
         self._flight: InFlight | None = None
         """None until it is loaded."""
         self._state_epoch = 0
@@ -79,7 +85,7 @@ class SharePartition:
         self._is_writing = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._name = f"{key.group_id}:{partition.topic_partition}"
+        self._name = f"{key.group_id[:_SHOWN_MAX]}:{partition.topic_partition}"
         tasks.spawn(self._load(), f"share-state-of-{self._name}")
 
     # Life.
@@ -125,11 +131,16 @@ class SharePartition:
                 start = await self._first_offset()
         except Exception as error:
             # Of this group alone, whatever it is.
-            log.warning("%s: its state cannot be read: %s", self._name, error)
+            self._complain("its state cannot be read", error)
             self.fence(_seen_by_members(error))
             return
         if self.error is None:
             self._loaded(stored, start)
+
+    def _complain(self, what: str, error: Exception) -> None:
+        # By partition: names of groups are the clients' to choose, and each may have another.
+        if self._complaints.is_due(str(self.partition.topic_partition)):
+            log.warning("%s: %s: %s", self._name, what, error)
 
     def _loaded(self, stored: StoredState, start: int) -> None:
         self._state_epoch = stored.state_epoch
@@ -277,7 +288,7 @@ class SharePartition:
             self._is_writing = False
 
     def _not_written(self, together: Iterable[_Write], error: Exception) -> None:
-        log.warning("%s: its state cannot be written: %s", self._name, error)
+        self._complain("its state cannot be written", error)
         told = _seen_by_members(error)
         for write in together:
             _fail(write.done, told)

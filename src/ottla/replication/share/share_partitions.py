@@ -12,6 +12,7 @@ from ottla.replication.share.persister import Persister, ShareKey
 from ottla.replication.share.settings import SettingsOf
 from ottla.replication.share.share_partition import SharePartition
 from ottla.runtime.clock import Clock
+from ottla.runtime.seldom import SeldomEach
 from ottla.runtime.tasks import TaskScope
 from ottla.wire.errors import NotLeaderOrFollower, UnknownTopicId
 
@@ -30,6 +31,7 @@ class SharePartitions:
         self._settings_of = settings_of
         self._clock = clock
         self._tasks = tasks
+        self._complaints = SeldomEach(clock)
         self._of_group: dict[str, dict[ShareKey, SharePartition]] = {}
 
     def __len__(self) -> int:
@@ -78,6 +80,7 @@ class SharePartitions:
             self._tasks,
             self._replicas.look_ups,
             self._fenced,
+            self._complaints,
         )
         self._of_group.setdefault(key.group_id, {})[key] = opened
         return opened

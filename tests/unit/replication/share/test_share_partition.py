@@ -24,6 +24,7 @@ from ottla.replication.share.in_flight import (
 from ottla.replication.share.persister import ShareKey, StateChange, StoredState
 from ottla.replication.share.settings import ShareSettings
 from ottla.replication.share.share_partition import SharePartition
+from ottla.runtime.seldom import SeldomEach
 from ottla.runtime.tasks import TaskScope
 from ottla.sim.loop import SimLoop
 from ottla.wire.errors import (
@@ -93,6 +94,7 @@ class World:
             self.tasks,
             asyncio.Semaphore(1),
             self.fenced.append,
+            SeldomEach(clock),
         )
 
     async def loaded(self) -> InFlight:
@@ -201,6 +203,19 @@ def test_a_write_that_fails_changes_nothing() -> None:
         assert world.share.error is None
 
     simulated(test)
+
+
+def test_writes_that_fail_again_and_again_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(world: World) -> None:
+        await world.loaded()
+        world.share.acquire("a", LOG, WANTED)
+        for _ in range(3):
+            world.persister.answers.put_nowait(CoordinatorNotAvailable("moves"))
+            with pytest.raises(CoordinatorNotAvailable):
+                await world.acknowledge("a", 0, 9, AckType.ACCEPT)
+
+    simulated(test)
+    assert caplog.text.count("its state cannot be written") == 1
 
 
 def test_another_leader_or_state_fences() -> None:
