@@ -41,10 +41,9 @@ SHOTS = {
     "orders": Shot(
         "search.png",
         r"search: (http://localhost:\d+/search)",
-        "document.querySelectorAll('td.VALIDATED').length > 5"
-        " && document.querySelectorAll('td.FAILED').length > 2",
+        "document.querySelectorAll('td.FAILED').length > 8",
         (1000, 560),
-        "document.querySelector('#q').value = 'customer'",
+        "document.querySelector('#q').value = 'failed'",
     ),
     "metrics": Shot(
         "dashboard.png",
@@ -55,7 +54,7 @@ SHOTS = {
     "activity": Shot(
         "site.png",
         r"(http://localhost:\d+) is the site",
-        "document.querySelectorAll('li').length > 3",
+        "document.querySelectorAll('li').length > 2",
         (860, 380),
         "location.hash = 'lamps'; document.querySelector('button').click()",
     ),
