@@ -1,12 +1,13 @@
-"""What it takes when the topic of a stateful application grows: time, and whether each key is counted once.
+"""What it takes when a stateful application gets more tasks: time, and whether each key is counted once.
 
-    python -m bench.streams_growth --keys 1000000
+    python -m bench.streams_growth --keys 1000000                # its topic grows from 4 to 8 partitions
+    python -m bench.streams_growth --keys 1000000 --tasks 2 6    # its program asks for 6 tasks instead of 2
 
-The application adds up the values of each key, in as many tasks as its topic has partitions. Each key comes
-once, the application stops, the topic grows from 4 to 8 partitions, it starts again and each key comes once
-more. The time of the change is that from the second start until a first record is worked on; then the
-changelog has been divided anew and the state rebuilt from it. A key whose last sum is not that of both rounds
-is wrong.
+The application adds up the values of each key, in as many tasks as its topic, or the repartition in front,
+has partitions. Each key comes once, the application stops, the number changes, it starts again and each key
+comes once more. The time of the change is that from the second start until a first record is worked on; then
+the changelog has been divided anew and the state rebuilt from it. A key whose last sum is not that of both
+rounds is wrong.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from bench.brokers import ottla, running
 from bench.filling import ANY_PARTITION, fill
 from bench.report import print_aligned
 from ottla.spark.session import spark_session
-from ottla.streams import Consumed, Materialized, Produced, StreamsBuilder, Topology
+from ottla.streams import Consumed, Materialized, Produced, Repartitioned, StreamsBuilder, Topology
 from ottla.streams.run import StreamsApplication, StreamsConfig
 
 OUT_PARTITIONS = 4
+PARTITIONS = 4, 8
 ONE_MORE = b"one more"
 NAME = "growth"
 READ_TIMEOUT_S = 60
@@ -40,9 +42,11 @@ def _add(total: int, value: int) -> int:
     return total + value
 
 
-def sums(name: str) -> Topology:
+def sums(name: str, tasks: int | None) -> Topology:
     builder = StreamsBuilder()
     numbers = builder.stream(f"{name}-in", Consumed.with_(str, int))
+    if tasks is not None:
+        numbers = numbers.repartition(Repartitioned.as_("spread").with_number_of_partitions(tasks))
     totals = numbers.group_by_key().reduce(_add, Materialized.as_("totals").with_value_serde(int))
     totals.to_stream().to(f"{name}-out", Produced.with_(str, int))
     return builder.build()
@@ -86,7 +90,8 @@ def last_sums(port: int, topic: str) -> dict[bytes, int]:
 
 def measure(spark: Any, port: int, name: str, options: Any) -> list[str]:
     servers = f"127.0.0.1:{port}"
-    create_topic(port, f"{name}-in", 4)
+    before, after = options.tasks or (None, None)
+    create_topic(port, f"{name}-in", PARTITIONS[0])
     create_topic(port, f"{name}-out", OUT_PARTITIONS)
     config = StreamsConfig(
         name, servers, state_dir=options.work_dir, max_offsets_per_trigger=options.batch, trigger=None
@@ -101,12 +106,13 @@ def measure(spark: Any, port: int, name: str, options: Any) -> list[str]:
         application.process_all_available()
         return time.monotonic() - begin, application
 
-    first_s, application = work(sums(name))
+    first_s, application = work(sums(name, before))
     application.stop()
-    admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_partitions([NewPartitions(f"{name}-in", 8)])[f"{name}-in"].result(30)
+    if after is None:
+        admin = AdminClient({"bootstrap.servers": servers})
+        admin.create_partitions([NewPartitions(f"{name}-in", PARTITIONS[1])])[f"{name}-in"].result(30)
     send(servers, f"{name}-in", [ONE_MORE], 1)
-    change_s, application = work(sums(name))
+    change_s, application = work(sums(name, after))
     begin = time.monotonic()
     send(servers, f"{name}-in", keys, 2)
     application.process_all_available()
@@ -130,6 +136,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.streams_growth", description=__doc__)
     parser.add_argument("--keys", type=int, default=1_000_000, help="of the state (%(default)s)")
     parser.add_argument("--batch", type=int, default=200_000, help="records of a micro-batch (%(default)s)")
+    parser.add_argument(
+        "--tasks", type=int, nargs=2, metavar=("BEFORE", "AFTER"), help="asked for by a repartition"
+    )
     options = parser.parse_args()
     table = [["tasks after", "first round s", "change s", "second round s", "keys wrong"]]
     with running(ottla()) as broker, tempfile.TemporaryDirectory(prefix="ottla-bench-") as work_dir:
