@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bench.brokers import free_port
@@ -25,21 +26,31 @@ class SparkCluster:
 
     master: str
     workers: list[subprocess.Popen[bytes]]
+    _start_worker: Callable[[], subprocess.Popen[bytes]]
 
     def executors(self) -> list[int]:
         """Their process ids."""
-        return [
-            pid
-            for worker in self.workers
-            for pid in process_tree(worker.pid)
-            if "CoarseGrainedExecutorBackend" in command_line(pid)
-        ]
+        return [pid for worker in self.workers for pid in executors_of(worker)]
 
     def kill_executor(self) -> bool:
+        """The worker starts another one."""
         for pid in self.executors()[:1]:
             os.kill(pid, signal.SIGKILL)
             return True
         return False
+
+    def lose_worker(self) -> None:
+        """The oldest one, with its executor, as if the machine had gone."""
+        _kill_all(self.workers.pop(0))
+
+    def add_worker(self) -> subprocess.Popen[bytes]:
+        worker = self._start_worker()
+        self.workers.append(worker)
+        return worker
+
+
+def executors_of(worker: subprocess.Popen[bytes]) -> list[int]:
+    return [pid for pid in process_tree(worker.pid) if "CoarseGrainedExecutorBackend" in command_line(pid)]
 
 
 @contextmanager
@@ -69,17 +80,23 @@ def spark_cluster(work_dir: Path, worker_count: int) -> Iterator[SparkCluster]:
         log = work_dir / "master.Master-0.log"
         _wait(lambda: "I have been elected leader" in log.read_text(), "no Spark master")
         arguments = ("--cores", "1", "--memory", "1g", "--webui-port", "0", master)
-        workers = [start("worker.Worker", *arguments) for _ in range(worker_count)]
+        start_worker = partial(start, "worker.Worker", *arguments)
+        workers = [start_worker() for _ in range(worker_count)]
         _wait(lambda: log.read_text().count("Registering worker") >= worker_count, "no Spark workers")
-        yield SparkCluster(master, workers)
+        yield SparkCluster(master, workers, start_worker)
     finally:
         for process in reversed(running):
-            below = process_tree(process.pid)[1:]
-            process.kill()
-            process.wait()
-            for pid in below:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            _kill_all(process)
+
+
+def _kill_all(process: subprocess.Popen[bytes]) -> None:
+    """With all that it has started."""
+    below = process_tree(process.pid)[1:]
+    process.kill()
+    process.wait()
+    for pid in below:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _wait(is_ready: Callable[[], bool], complaint: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from ottla.streams import (
     Grouped,
     Materialized,
     StreamsBuilder,
+    StreamsError,
     TimeWindows,
     Topology,
 )
@@ -106,5 +109,62 @@ def test_a_word_count_changes_and_goes_on_counting(
         app.change(third_version())
         app.send(lines(250, 260))
         assert last(app.read("counted")) == counts_of([*lines(0, 260), ("", None, "hello notes aloud", 0)])
+
+        # Nor does the checkpoint alone.
+        app.app.stop()
+        (checkpoint,) = (path for path in (tmp_path / "new/changing").iterdir() if path.is_dir())
+        shutil.rmtree(checkpoint)
+        app.change(third_version())
+        app.send(lines(260, 270))
+        assert last(app.read("counted")) == counts_of([*lines(0, 270), ("", None, "hello notes aloud", 0)])
+    finally:
+        app.stop()
+
+
+def lengths() -> Topology:
+    """The store of the word count in another format."""
+    builder = StreamsBuilder()
+    words = builder.stream("phrases").flat_map_values(str.split)
+    grouped = words.group_by(lambda key, word: word, Grouped.as_("phrase-words"))
+    rows = grouped.aggregate(str, lambda key, word, row: f"{row}|", Materialized.as_("rows"))
+    rows.to_stream().to("rows-out")
+    return builder.build()
+
+
+def lengths_and_more() -> Topology:
+    builder = StreamsBuilder()
+    words = builder.stream("phrases").merge(builder.stream("sayings")).flat_map_values(str.split)
+    grouped = words.group_by(lambda key, word: word, Grouped.as_("phrase-words"))
+    rows = grouped.aggregate(str, lambda key, word, row: f"{row}|", Materialized.as_("rows"))
+    rows.to_stream().to("rows-out")
+    return builder.build()
+
+
+def numbers() -> Topology:
+    builder = StreamsBuilder()
+    words = builder.stream("phrases").flat_map_values(str.split)
+    grouped = words.group_by(lambda key, word: word, Grouped.as_("phrase-words"))
+    grouped.count(Materialized.as_("rows")).to_stream().to("numbers-out")
+    return builder.build()
+
+
+def test_a_store_that_was_given_up_does_not_come_back_with_a_rebuild(
+    spark: Any, broker: InProcessBroker, tmp_path: Path
+) -> None:
+    cluster = Cluster(broker.bootstrap_servers)
+    for topic in ("phrases", "sayings", "rows-out", "numbers-out"):
+        cluster.create(topic, 2)
+    app = Running(spark, broker, "formats", numbers(), tmp_path)
+    try:
+        app.send([("phrases", None, "old both", 1)])
+        with pytest.raises(StreamsError, match="rows was a key-value store of string to long"):
+            app.change(lengths())
+        app.app.config = replace(app.app.config, upgrade="discard")
+        app.change(lengths())
+        app.send([("phrases", None, "both new", 2)])
+        app.app.config = replace(app.app.config, upgrade="keep")
+        app.change(lengths_and_more())
+        app.send([("sayings", None, "old both new", 3)])
+        assert last(app.read("rows-out")) == {b"old": b"|", b"both": b"||", b"new": b"||"}
     finally:
         app.stop()

@@ -26,6 +26,7 @@ from ottla.streams.application.moving import move_entries
 from ottla.streams.application.preparation import Preparation, prepare, query_name
 from ottla.streams.application.purging import Purger
 from ottla.streams.application.supervisor import Supervised, Supervisor
+from ottla.streams.application.upgrade import Action
 from ottla.streams.errors import StreamsError
 from ottla.streams.on_spark.cluster_topics import create_missing, existing_partitions, owned_topics
 from ottla.streams.on_spark.query import QueryBuilder
@@ -187,6 +188,9 @@ class StreamsApplication:
         directory = StateDirectory(config.checkpoint_dir, session)
         self._preparation = preparation = self.prepare(session)
         preparation.refuse()
+        for decision in preparation.decisions:
+            if decision.action in {Action.REBUILT, Action.DROPPED}:
+                logger.warning("%s", decision)
         for store in preparation.unnamed_stores():
             logger.warning(
                 "the store %s has no name: its state is lost when the topology changes; name it with "
@@ -194,6 +198,7 @@ class StreamsApplication:
                 store,
             )
         connection = self._connection()
+        preparation.empty_changelogs(connection)
         create_missing(connection, self._owned_topics(preparation))
         manifest = preparation.generations(
             connection,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -19,6 +21,7 @@ from ottla.client.errors import ClusterUnreachable
 from ottla.spark.connection import Connection
 from ottla.streams import Materialized, StreamsBuilder, StreamsError
 from ottla.streams.application.lag import CatchUp, Reading, ends_of
+from ottla.streams.application.manifest import NAME, Generation, StateDirectory, from_text, to_text
 from ottla.streams.application.purging import Purger
 from ottla.streams.application.upgrade import Action
 from ottla.streams.run import StreamsApplication, StreamsConfig
@@ -96,12 +99,102 @@ def test_state_that_is_gone_is_told_before_spark_starts(bootstrap: str, tmp_path
     (decision,) = counting(bootstrap, tmp_path).prepare().decisions
     assert decision.action is Action.NEW
     commit(bootstrap, "counting:lines-in", "lines-in", 0, json.dumps({"query": "q", "batch": 3}))
+    with pytest.raises(StreamsError, match="the changelog topic of the store counts was deleted"):
+        counting(bootstrap, tmp_path).prepare().refuse()
+    create(bootstrap, "counting-counts-changelog")
     (decision,) = counting(bootstrap, tmp_path).prepare().decisions
     assert (decision.action, decision.restored) == (Action.REBUILT, ("counts",))
     with pytest.raises(
         StreamsError, match="counting:lines-in: its checkpoint is gone, and the store KSTREAM-"
     ):
         counting(bootstrap, tmp_path, None).start()
+
+
+def has_run(bootstrap: str, directory: Path, topic: str, offset: int | None) -> StreamsApplication:
+    """An application that has counted a topic, with its checkpoint, and so far as its group says."""
+    create(bootstrap, topic)
+    builder = StreamsBuilder()
+    builder.stream(topic).group_by_key().count(Materialized.as_("n")).to_stream().to("out")
+    app = StreamsApplication(
+        builder.build(), StreamsConfig(f"a-{topic}", bootstrap, state_dir=str(directory))
+    )
+    state = StateDirectory(app.config.checkpoint_dir)
+    shapes = app.prepare().shapes
+    state.write(NAME, to_text({label: Generation(shape) for label, shape in shapes.items()}))
+    for part in ("offsets", "commits"):
+        place = Path(app.config.checkpoint_dir, topic, "0", part)
+        place.mkdir(parents=True)
+        (place / "0").touch()
+    if offset is not None:
+        mark = json.dumps({"query": "q", "batch": 0})
+        commit(bootstrap, f"a-{topic}:{topic}", topic, offset, mark)
+    return app
+
+
+def test_a_checkpoint_is_gone_when_the_group_has_gone_further_without_it(
+    bootstrap: str, tmp_path: Path
+) -> None:
+    app = has_run(bootstrap, tmp_path, "gone-in", 5)
+    create(bootstrap, "a-gone-in-n-changelog")
+    (decision,) = app.prepare().decisions
+    assert decision.continues
+    rmtree(Path(app.config.checkpoint_dir, "gone-in"))
+    (decision,) = app.prepare().decisions
+    assert (decision.action, decision.restored) == (Action.REBUILT, ("n",))
+    # One that was about to begin there has nothing to lose.
+    state = StateDirectory(app.config.checkpoint_dir)
+    manifest = from_text(state.read(NAME) or "", NAME)
+    begun = {label: replace(each, begin={("gone-in", 0): 5}) for label, each in manifest.items()}
+    state.write(NAME, to_text(begun))
+    (decision,) = app.prepare().decisions
+    assert decision.continues
+
+
+def test_a_changelog_that_was_deleted_is_remembered(
+    bootstrap: str, connection: Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = has_run(bootstrap, tmp_path, "unlogged-in", 5)
+    preparation = app.prepare()
+    preparation.refuse()
+    directory = StateDirectory(app.config.checkpoint_dir)
+    manifest = preparation.generations(connection, directory, lambda stores, tasks: None)
+    assert "the changelog of n was deleted" in caplog.text
+    assert manifest["unlogged-in"].incomplete == ("n",)
+    directory.write(NAME, to_text(manifest))
+    # It is there again now, but does not have what was in the other one.
+    create(bootstrap, "a-unlogged-in-n-changelog")
+    assert app.prepare().decisions[0].continues
+    rmtree(Path(app.config.checkpoint_dir, "unlogged-in"))
+    with pytest.raises(StreamsError, match="the changelog topic of the store n was deleted"):
+        app.prepare().refuse()
+
+
+def test_offsets_that_have_expired_are_missed_before_anything_starts(bootstrap: str, tmp_path: Path) -> None:
+    app = has_run(bootstrap, tmp_path, "expired-in", None)
+    create(bootstrap, "a-expired-in-n-changelog")
+    assert app.prepare().decisions[0].continues
+    builder = StreamsBuilder()
+    both = builder.stream("expired-in").merge(builder.stream("lines-in"))
+    both.group_by_key().count(Materialized.as_("n")).to_stream().to("out")
+    with pytest.raises(StreamsError, match="the group of expired-in has no offsets any more"):
+        StreamsApplication(builder.build(), app.config).start()
+
+
+def test_what_is_in_the_changelog_of_a_store_that_begins_empty_goes(
+    bootstrap: str, connection: Connection, tmp_path: Path
+) -> None:
+    app = has_run(bootstrap, tmp_path, "emptied-in", 5)
+    changelog = "a-emptied-in-n-changelog"
+    create(bootstrap, changelog)
+    fill(bootstrap, changelog, 3)
+    builder = StreamsBuilder()
+    last = builder.stream("emptied-in").group_by_key().reduce(max, Materialized.as_("n"))
+    last.to_stream().to("out")
+    changed = StreamsApplication(builder.build(), replace(app.config, upgrade="discard"))
+    preparation = changed.prepare()
+    assert preparation.decisions[0].emptied == ("n",)
+    preparation.empty_changelogs(connection)
+    assert not connection.run(connection.cluster.topics([changelog]))
 
 
 def test_a_cluster_that_is_not_there_is_told_before_spark_starts(

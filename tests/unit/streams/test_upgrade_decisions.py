@@ -26,7 +26,14 @@ from ottla.streams import (
 )
 from ottla.streams.application.manifest import Generation, StateDirectory, from_text, to_text
 from ottla.streams.application.shapes import QueryShape, shape_of
-from ottla.streams.application.upgrade import Action, decide, to_keep_tasks, to_route_by_key, to_run_in_tasks
+from ottla.streams.application.upgrade import (
+    Action,
+    Losses,
+    decide,
+    to_keep_tasks,
+    to_route_by_key,
+    to_run_in_tasks,
+)
 from ottla.streams.on_spark.query_plan import compile_plan
 from ottla.streams.plan.partitions import partition_counts
 
@@ -300,6 +307,81 @@ def test_state_that_is_gone_is_rebuilt_where_it_can_be() -> None:
     assert decision.action is Action.REFUSED
 
 
+def test_a_checkpoint_that_was_deleted_is_no_checkpoint() -> None:
+    label = "counts-repartition"
+    former = shapes(word_count)
+    losses = Losses(checkpoints=frozenset({label}))
+    assert to_run_in_tasks(former, former, losses=losses) == {label}
+    (decision,) = decide(shapes(word_count, in_tasks={label}), former, losses=losses)
+    assert (decision.action, decision.restored, decision.continues) == (Action.REBUILT, ("counts",), False)
+    assert "its checkpoint is gone; from its changelog: counts" in decision.text
+
+
+def test_a_changelog_that_was_deleted_is_not_taken_for_an_empty_store() -> None:
+    def merged(builder: StreamsBuilder) -> None:
+        lines = builder.stream("lines").merge(builder.stream("other"))
+        words = lines.flat_map_values(str.split).group_by(lambda key, word: word, Grouped.as_("counts"))
+        words.count(Materialized.as_("counts")).to_stream().to("out")
+
+    former, present = shapes(word_count), shapes(merged)
+    losses = Losses(changelogs=frozenset({"counts"}))
+    (decision,) = decide(present, former, losses=losses)
+    assert decision.action is Action.REFUSED
+    assert "the changelog topic of the store counts was deleted" in decision.text
+    (decision,) = decide(present, former, losses=losses, discard=True)
+    assert (decision.action, decision.restored, decision.emptied) == (Action.REBUILT, (), ("counts",))
+    # The checkpoint has all of it.
+    assert decide(former, former, losses=losses)[0].continues
+
+
+def test_without_offsets_of_the_group_nobody_knows_where_a_changelog_belongs() -> None:
+    def stateless(builder: StreamsBuilder) -> None:
+        builder.stream("lines").to("out")
+
+    def more(builder: StreamsBuilder) -> None:
+        builder.stream("lines").merge(builder.stream("other")).to("out")
+
+    former, present = grown(word_count, in_tasks={"counts-repartition"})
+    for before, after, label in (
+        (former, present, "counts-repartition"),
+        (shapes(stateless), shapes(more), "lines"),
+    ):
+        losses = Losses(offsets=frozenset({label}))
+        (decision,) = decide(after, before, losses=losses)
+        assert decision.action is Action.REFUSED
+        assert f"the group of {label} has no offsets any more" in decision.text
+        assert decide(before, before, losses=losses)[0].action is Action.KEPT
+        (decision,) = decide(after, before, losses=losses, discard=True)
+        assert (decision.action, decision.restored) == (Action.REBUILT, ())
+
+
+def test_a_store_that_comes_back_begins_empty() -> None:
+    def with_store(builder: StreamsBuilder) -> None:
+        many = counted(builder).filter(
+            lambda count: count > 1, Materialized.as_("many").with_value_serde(int)
+        )
+        many.to_stream().to("out")
+
+    label = "counts-repartition"
+    (decision,) = decide(shapes(with_store), shapes(word_count, in_tasks={label}))
+    assert (decision.restored, decision.emptied) == (("counts",), ("many",))
+    assert "begins empty: many" in decision.text
+    (decision,) = decide(shapes(word_count, in_tasks={label}), shapes(with_store))
+    assert "dropped: many" in decision.text
+
+
+def test_a_store_that_was_renamed_is_told_to_begin_empty() -> None:
+    def summed(name: str) -> Define:
+        def define(builder: StreamsBuilder) -> None:
+            builder.stream("lines").group_by_key().reduce(max, Materialized.as_(name)).to_stream().to("out")
+
+        return define
+
+    (decision,) = decide(shapes(summed("after")), shapes(summed("before")))
+    assert decision.action is Action.REBUILT
+    assert "dropped: before; begins empty: after" in decision.text
+
+
 def test_a_query_under_another_label_is_known_by_its_stores() -> None:
     def before(builder: StreamsBuilder) -> None:
         builder.stream("third").group_by_key().reduce(lambda a, b: b, Materialized.as_("last"))
@@ -313,7 +395,7 @@ def test_a_query_under_another_label_is_known_by_its_stores() -> None:
 
 def test_the_manifest_is_read_as_it_was_written(tmp_path: Any) -> None:
     (shape,) = shapes(word_count).values()
-    manifest = {"counts": Generation(shape, 3, {("lines", 0): 7}, {("log", 1): 9})}
+    manifest = {"counts": Generation(shape, 3, {("lines", 0): 7}, {("log", 1): 9}, ("counts",))}
     directory = StateDirectory(str(tmp_path / "app"))
     assert directory.read("queries.json") is None
     directory.write("queries.json", to_text(manifest))

@@ -30,6 +30,8 @@ class Generation:
     begin: Offsets = field(default_factory=dict)
     # Ends of the changelogs that had the state of then.
     restored: Offsets = field(default_factory=dict)
+    # Stores whose changelog was deleted since: it has the changes from then on only.
+    incomplete: tuple[str, ...] = ()
 
 
 Manifest = dict[str, Generation]
@@ -42,6 +44,7 @@ def to_text(manifest: Mapping[str, Generation]) -> str:
             "shape": each.shape.to_json(),
             "begin": to_stored(each.begin),
             "restored": to_stored(each.restored),
+            "incomplete": each.incomplete,
         }
         for label, each in sorted(manifest.items())
     }
@@ -61,6 +64,7 @@ def from_text(text: str, place: str) -> Manifest:
                 each["generation"],
                 from_stored(each["begin"]),
                 from_stored(each["restored"]),
+                tuple(each.get("incomplete", ())),
             )
             for label, each in data["queries"].items()
         }

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ottla.client.cluster import LATEST
+from ottla.client.admin.topics import delete_topics
+from ottla.client.cluster import EARLIEST, LATEST
 from ottla.client.transaction import Transactions
 from ottla.spark.connection import Connection
 from ottla.spark.positions import Offsets
-from ottla.streams.application.lag import committed
+from ottla.streams.application.lag import committed, ends_of
 from ottla.streams.application.manifest import NAME, Generation, Manifest, StateDirectory, from_text
 from ottla.streams.application.shapes import QueryShape, shape_of
 from ottla.streams.application.upgrade import (
     Action,
     Decision,
+    Losses,
     decide,
     to_keep_tasks,
     to_route_by_key,
@@ -26,6 +30,11 @@ from ottla.streams.on_spark.query_plan import Query, compile_plan
 from ottla.streams.plan.partitions import partition_counts
 from ottla.streams.plan.plan import Plan
 from ottla.streams.state.spec import StoreSpec
+
+logger = logging.getLogger("ottla.streams")
+
+_DELETION_S = 30.0
+_LOOK_S = 0.05
 
 
 def query_name(application_id: str, label: str) -> str:
@@ -44,6 +53,8 @@ class Preparation:
     shapes: Mapping[str, QueryShape]
     former: Mapping[str, Generation]
     decisions: tuple[Decision, ...]
+    # Stores whose changelog does not exist, because they are new or it was deleted.
+    without_changelog: frozenset[str] = frozenset()
 
     def unnamed_stores(self) -> list[str]:
         return sorted(
@@ -60,6 +71,25 @@ class Preparation:
             raise StreamsError(
                 "\n".join(f"{query_name(self.application_id, each.label)}: {each.text}" for each in refused)
             )
+
+    def empty_changelogs(self, connection: Connection) -> None:
+        """Delete those of stores that begin empty: an entry from before would come back with the next
+        rebuild, maybe in another format."""
+        changelogs = self.plan.changelogs(self.application_id)
+        emptied = {name for decision in self.decisions for name in decision.emptied}
+        wanted = {changelogs[name] for name in emptied if name in changelogs}
+        begins = connection.run(ends_of(connection.cluster, wanted, EARLIEST))
+        ends = connection.run(ends_of(connection.cluster, wanted))
+        filled = sorted({place[0] for place, end in ends.items() if end > begins.get(place, 0)})
+        if not filled:
+            return
+        logger.warning("deleting %s: the stores begin empty", ", ".join(filled))
+        connection.run(delete_topics(connection.cluster, filled))
+        deadline_s = time.monotonic() + _DELETION_S
+        while connection.run(connection.cluster.topics(filled)):
+            if time.monotonic() > deadline_s:
+                raise StreamsError(f"{', '.join(filled)} could not be deleted in {_DELETION_S:g} s")
+            time.sleep(_LOOK_S)
 
     def generations(
         self,
@@ -81,9 +111,8 @@ class Preparation:
             label = decision.label
             if label not in topics:
                 continue
-            before = self.former.get(label)
-            if before is not None and before.shape == self.shapes[label]:
-                manifest[label] = before
+            if decision.continues:
+                manifest[label] = self._continued(label)
                 continue
             for former in decision.formers:
                 manifest.pop(former, None)
@@ -98,6 +127,20 @@ class Preparation:
                 number += 1
             manifest[label] = Generation(self.shapes[label], number, begin, restored)
         return manifest
+
+    def _continued(self, label: str) -> Generation:
+        before = self.former[label]
+        logged = {name for name, store in self.shapes[label].stores.items() if store.is_logged}
+        deleted = logged & self.without_changelog
+        if not deleted:
+            return before
+        logger.warning(
+            "the changelog of %s was deleted: %s goes on from its checkpoint, but what cannot be rebuilt is "
+            "lost with that",
+            ", ".join(sorted(deleted)),
+            label,
+        )
+        return replace(before, incomplete=tuple(sorted({*before.incomplete, *deleted})))
 
     def _begin(self, connection: Connection, decision: Decision, query: Query) -> Offsets:
         """The offsets of the groups it goes on from, or those that streams-application-reset has set."""
@@ -132,21 +175,36 @@ def prepare(
     former = {} if text is None else from_text(text, f"{directory.location}/{NAME}")
     former_shapes = {label: each.shape for label, each in former.items()}
     queries, shapes = _compiled(plan, counts)
-    unknown = {
-        label
-        for label in shapes
-        if label not in former and _has_run(connection, query_name(application_id, label))
+    offsets = {
+        label: _marked_offsets(connection, query_name(application_id, label))
+        for label in shapes.keys() | former.keys()
     }
-    kept = _kept_counts(plan, queries, to_keep_tasks(shapes, former_shapes))
+    unknown = {label for label in shapes if label not in former and offsets[label]}
+    without_changelog = _without_changelog(connection, plan, application_id)
+    incomplete = {name for each in former.values() for name in each.incomplete}
+    losses = Losses(
+        frozenset(
+            label for label, each in former.items() if _is_gone(directory, label, each, offsets[label])
+        ),
+        frozenset(
+            label
+            for label, each in former.items()
+            if not offsets[label] and not directory.is_empty(f"{label}/{each.number}/commits")
+        ),
+        without_changelog | incomplete,
+    )
+    kept = _kept_counts(plan, queries, to_keep_tasks(shapes, former_shapes, losses))
     if kept:
         counts = partition_counts(plan, existing, kept)
         queries, shapes = _compiled(plan, counts)
     by_key = to_route_by_key(shapes, former_shapes, unknown)
-    in_tasks = to_run_in_tasks(shapes, former_shapes, unknown)
+    in_tasks = to_run_in_tasks(shapes, former_shapes, unknown, losses)
     if in_tasks or by_key:
         queries, shapes = _compiled(plan, counts, in_tasks, by_key)
-    decisions = decide(shapes, former_shapes, unknown, discard=discard)
-    return Preparation(application_id, plan, counts, tuple(queries), shapes, former, tuple(decisions))
+    decisions = decide(shapes, former_shapes, unknown, losses=losses, discard=discard)
+    return Preparation(
+        application_id, plan, counts, tuple(queries), shapes, former, tuple(decisions), without_changelog
+    )
 
 
 def _kept_counts(plan: Plan, queries: Iterable[Query], tasks: Mapping[str, int]) -> dict[str, int]:
@@ -170,6 +228,20 @@ def _compiled(
     return queries, {query.label: shape_of(query, counts) for query in queries}
 
 
-def _has_run(connection: Connection, group: str) -> bool:
-    """Offsets of a micro-batch say so; those that streams-application-reset has set do not."""
-    return any(found.metadata for found in connection.run(committed(connection.cluster, group)).values())
+def _marked_offsets(connection: Connection, group: str) -> Offsets:
+    """Those that a micro-batch has committed; none where only streams-application-reset has set some."""
+    found = connection.run(committed(connection.cluster, group))
+    is_marked = any(each.metadata for each in found.values())
+    return {place: each.offset for place, each in found.items()} if is_marked else {}
+
+
+def _is_gone(directory: StateDirectory, label: str, generation: Generation, offsets: Offsets) -> bool:
+    """Whether there is no checkpoint although micro-batches have gone beyond where the generation begins."""
+    place = f"{label}/{generation.number}/offsets"
+    return bool(offsets) and offsets != generation.begin and directory.is_empty(place)
+
+
+def _without_changelog(connection: Connection, plan: Plan, application_id: str) -> frozenset[str]:
+    changelogs = plan.changelogs(application_id)
+    present = connection.run(connection.cluster.topics(changelogs.values()))
+    return frozenset(name for name, topic in changelogs.items() if topic not in present)

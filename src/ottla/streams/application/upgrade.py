@@ -41,9 +41,30 @@ class Decision:
     restored: tuple[str, ...] = ()
     # Whether what is in these changelogs may belong to other tasks now.
     moves: bool = False
+    # Stores that begin without what their changelogs may have from before.
+    emptied: tuple[str, ...] = ()
+    # Whether it goes on from its checkpoint.
+    continues: bool = False
 
     def __str__(self) -> str:
         return f"{self.action.value}: {self.label}: {self.text}"
+
+
+_GONE = "its checkpoint is gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What is no longer there of what an application has left behind."""
+
+    # Queries by label: those whose checkpoint was deleted, and those whose group has no offsets any more.
+    checkpoints: frozenset[str] = frozenset()
+    offsets: frozenset[str] = frozenset()
+    # Stores whose changelog was deleted, now or at some time since they began.
+    changelogs: frozenset[str] = frozenset()
+
+
+NO_LOSSES = Losses()
 
 
 def decide(
@@ -51,6 +72,7 @@ def decide(
     former: Mapping[str, QueryShape],
     unknown: Collection[str] = (),
     *,
+    losses: Losses = NO_LOSSES,
     discard: bool = False,
 ) -> list[Decision]:
     """For every query there is, and every one there was. `unknown` are queries that have run, as their group
@@ -59,16 +81,19 @@ def decide(
     origins = {label: _origins(label, shape, present, former) for label, shape in present.items()}
     for label, shape in present.items():
         formers = origins[label]
-        if formers == (label,) and former[label] == shape:
-            decisions.append(Decision(label, Action.KEPT, "goes on from its checkpoint", formers))
+        is_gone = label in losses.checkpoints
+        if formers == (label,) and former[label] == shape and not is_gone:
+            text = "goes on from its checkpoint"
+            decisions.append(Decision(label, Action.KEPT, text, formers, continues=True))
         elif formers:
-            why = shape.difference(former[formers[0]]) if formers == (label,) else _named(formers)
-            decisions.append(
-                _rebuild(label, shape, formers, [former[each] for each in formers], why, discard)
-            )
+            shapes = {each: former[each] for each in formers}
+            if formers != (label,):
+                why = _named(formers)
+            else:
+                why = _GONE if is_gone else shape.difference(former[label])
+            decisions.append(_rebuild(label, shape, shapes, why, losses, discard))
         elif label in unknown:
-            why = "its checkpoint is gone"
-            decision = _rebuild(label, shape, (label,), [shape], why, discard)
+            decision = _rebuild(label, shape, {label: shape}, _GONE, losses, discard)
             # How many tasks there were is lost too.
             decisions.append(replace(decision, moves=_can_move(shape)))
         else:
@@ -98,32 +123,42 @@ def _named(formers: Sequence[str]) -> str:
 def _rebuild(
     label: str,
     shape: QueryShape,
-    formers: tuple[str, ...],
-    former_shapes: Sequence[QueryShape],
+    former_shapes: Mapping[str, QueryShape],
     why: str,
+    losses: Losses,
     discard: bool,
 ) -> Decision:
+    formers = tuple(former_shapes)
     restored: list[str] = []
     lost: list[str] = []
-    for former in former_shapes:
+    for former_label, former in former_shapes.items():
+        is_forgotten = former_label in losses.offsets
+        if is_forgotten:
+            lost.append(f"the group of {former_label} has no offsets any more, which only its checkpoint has")
         for name in former.stores:
-            problem = _problem(name, former, shape)
+            if is_forgotten:
+                continue
+            problem = _problem(name, former, shape, losses)
             if problem is not None:
                 lost.append(problem)
             elif name in shape.stores:
                 restored.append(name)
     if lost and not discard:
         return Decision(label, Action.REFUSED, f"{why}, and {'; '.join(lost)}. {CHOICES}", formers)
+    emptied = [name for name in shape.stores if name not in restored]
+    dropped = sorted({name for each in former_shapes.values() for name in each.stores} - shape.stores.keys())
     parts = [why]
     parts += [f"from its changelog: {', '.join(restored)}"] if restored else []
     parts += [f"given up: {'; '.join(lost)}"] if lost else []
-    action = Action.REBUILT if restored or lost else Action.KEPT
+    parts += [f"dropped: {', '.join(dropped)}"] if dropped else []
+    parts += [f"begins empty: {', '.join(emptied)}"] if emptied else []
+    action = Action.REBUILT if restored or lost or emptied else Action.KEPT
     text = "; ".join(parts) + "; goes on from the committed offsets"
-    moves = any(each.tasks != shape.tasks or each.by_key != shape.by_key for each in former_shapes)
-    return Decision(label, action, text, formers, tuple(restored), moves)
+    moves = any(each.tasks != shape.tasks or each.by_key != shape.by_key for each in former_shapes.values())
+    return Decision(label, action, text, formers, tuple(restored), moves, tuple(emptied))
 
 
-def _problem(name: str, former: QueryShape, shape: QueryShape) -> str | None:
+def _problem(name: str, former: QueryShape, shape: QueryShape, losses: Losses) -> str | None:
     """Why a store's state cannot come along."""
     before, now = former.stores[name], shape.stores.get(name)
     if now is None:
@@ -134,6 +169,8 @@ def _problem(name: str, former: QueryShape, shape: QueryShape) -> str | None:
     if not before.is_logged or not now.is_logged:
         cause = "" if before.is_named else ", since it has no name"
         return f"the store {name} has no changelog to be rebuilt from{cause}"
+    if name in losses.changelogs:
+        return f"the changelog topic of the store {name} was deleted, so it does not have all of it"
     # A query that goes on from another one may have other tasks for the same number of them.
     if (former.tasks, former.by_key) != (shape.tasks, shape.by_key) and not now.is_keyed:
         return (
@@ -171,7 +208,9 @@ def to_route_by_key(
     return {label for label in found if present[label].reads_topics}
 
 
-def to_keep_tasks(present: Mapping[str, QueryShape], former: Mapping[str, QueryShape]) -> dict[str, int]:
+def to_keep_tasks(
+    present: Mapping[str, QueryShape], former: Mapping[str, QueryShape], losses: Losses = NO_LOSSES
+) -> dict[str, int]:
     """The number of tasks of queries that lose more than they win by another one. Behind a shuffle a topic
     further up that has grown makes no difference."""
     return {
@@ -182,7 +221,7 @@ def to_keep_tasks(present: Mapping[str, QueryShape], former: Mapping[str, QueryS
         and former[label].tasks not in {0, shape.tasks}
         and (
             shape.kind == former[label].kind == Kind.AGGREGATION.value
-            or any(_problem(name, former[label], shape) for name in former[label].stores)
+            or any(_problem(name, former[label], shape, losses) for name in former[label].stores)
         )
     }
 
@@ -192,13 +231,16 @@ def _can_move(shape: QueryShape) -> bool:
 
 
 def to_run_in_tasks(
-    present: Mapping[str, QueryShape], former: Mapping[str, QueryShape], unknown: Collection[str] = ()
+    present: Mapping[str, QueryShape],
+    former: Mapping[str, QueryShape],
+    unknown: Collection[str] = (),
+    losses: Losses = NO_LOSSES,
 ) -> set[str]:
     """Queries that Spark could aggregate by itself, but that have to go on from elsewhere than its own
     checkpoint: only tasks can be given state."""
     return {
         decision.label
-        for decision in decide(present, former, unknown)
+        for decision in decide(present, former, unknown, losses=losses)
         if decision.action not in {Action.NEW, Action.KEPT, Action.DROPPED}
         and decision.label in present
         and present[decision.label].aggregation == "count"
