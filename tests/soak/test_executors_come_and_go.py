@@ -192,7 +192,10 @@ def test_nothing_is_lost_and_nothing_comes_twice(tmp_path: Path, capfd: pytest.C
 
 
 def change(
-    cluster: SparkCluster, number: int, wait: Callable[[Callable[[], bool], str], None], say: Callable[[str], None]
+    cluster: SparkCluster,
+    number: int,
+    wait: Callable[[Callable[[], bool], str], None],
+    say: Callable[[str], None],
 ) -> None:
     """In turn: an executor dies, a worker is lost, one comes and then the older one is lost."""
     match number % 3:

@@ -13,7 +13,7 @@ from ottla.streams import Consumed, Grouped, Materialized, Produced, StreamsBuil
 APPLICATION_ID = "chains"
 
 
-def lengthened(chain: str, value: str) -> str:
+def lengthened(value: str, chain: str) -> str:
     count, checksum = chain.split(":")
     return f"{int(count) + 1}:{crc32(value.encode(), int(checksum))}"
 
