@@ -1,6 +1,7 @@
 """The asking side of Fetch: record batches come back as views of the answer, undecoded and uncopied.
 
-Version 12 alone: the newest that names topics, spoken by every broker since Kafka 2.7.
+Version 12 names topics, and is spoken by every broker since Kafka 2.7. Version 13 has their ids instead
+(Kafka 3.1), so that a topic that was made anew is not taken for the one before it.
 """
 
 from __future__ import annotations
@@ -8,12 +9,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+from uuid import UUID
 
 from ottla.varints import read_uvarint, uvarint
 from ottla.wire.errors import ErrorCode
 from ottla.wire.primitives import skip_tags
 
 VERSION = 12
+VERSION_WITH_IDS = 13
 CONSUMER = -1
 DEBUGGER = -2
 """Of who reads from any replica, leader or not, what is committed."""
@@ -24,6 +27,7 @@ _ANSWER_HEAD = struct.Struct(">ihi")  # throttle time, error, session id
 _ROW = struct.Struct(">ihqqq")  # index, error, high watermark, last stable offset, log start offset
 _ABORTED = struct.Struct(">qq")  # producer id, first offset
 _I32 = struct.Struct(">i")
+_ID_BYTES = 16
 
 
 class FetchFrom(NamedTuple):
@@ -58,12 +62,18 @@ def encode(
     partition_max_bytes: int,
     read_committed: bool,
     replica_id: int = CONSUMER,
+    ids: Mapping[str, UUID] | None = None,
 ) -> bytes:
+    """`ids`: of all the topics, for the version that has them instead of names."""
     body = bytearray(_HEAD.pack(replica_id, max_wait_ms, min_bytes, max_bytes, int(read_committed), 0, -1))
     body += uvarint(len(topics) + 1)
     for topic, partitions in topics.items():
-        name = topic.encode()
-        body += uvarint(len(name) + 1) + name + uvarint(len(partitions) + 1)
+        if ids is None:
+            name = topic.encode()
+            body += uvarint(len(name) + 1) + name
+        else:
+            body += ids[topic].bytes
+        body += uvarint(len(partitions) + 1)
         for partition, offset, leader_epoch in partitions:
             body += _PARTITION.pack(partition, leader_epoch, offset, -1, -1, partition_max_bytes) + b"\0"
         body += b"\0"
@@ -71,16 +81,22 @@ def encode(
     return bytes(body)
 
 
-def decode(body: memoryview) -> tuple[ErrorCode, dict[tuple[str, int], Fetched]]:
-    """The error of the whole answer, and each partition."""
+def decode(
+    body: memoryview, names: Mapping[UUID, str] | None = None
+) -> tuple[ErrorCode, dict[tuple[str, int], Fetched]]:
+    """The error of the whole answer, and each partition. `names`: of topics that were asked for by ids."""
     _, error, _ = _ANSWER_HEAD.unpack_from(body)
     at = _ANSWER_HEAD.size
     fetched: dict[tuple[str, int], Fetched] = {}
     topic_count, at = read_uvarint(body, at)
     for _ in range(topic_count - 1):
-        length, at = read_uvarint(body, at)
-        topic = str(body[at : at + length - 1], "utf-8")
-        at += length - 1
+        if names is None:
+            length, at = read_uvarint(body, at)
+            topic = str(body[at : at + length - 1], "utf-8")
+            at += length - 1
+        else:
+            topic = names[UUID(bytes=bytes(body[at : at + _ID_BYTES]))]
+            at += _ID_BYTES
         partition_count, at = read_uvarint(body, at)
         for _ in range(partition_count - 1):
             partition, code, high_watermark, last_stable, log_start = _ROW.unpack_from(body, at)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from ottla.client import fetch
 from ottla.client.admin.topics import Partition
@@ -37,12 +38,17 @@ class Chunk(NamedTuple):
 
 
 class Fetcher:
-    """`run` it in a task; `take` what it has read, in the order of each partition."""
+    """`run` it in a task; `take` what it has read, in the order of each partition.
 
-    def __init__(self, cluster: ClusterClient, name: str) -> None:
+    `topic_is_gone` is called when a topic does not exist any more, or only another one of its name.
+    """
+
+    def __init__(self, cluster: ClusterClient, name: str, topic_is_gone: Callable[[], None]) -> None:
         self._cluster = cluster
         self._name = name
+        self._topic_is_gone = topic_is_gone
         self._positions: dict[Partition, int] = {}
+        self._ids: dict[str, UUID | None] = {}
         self._began: dict[Partition, int] = {}
         self._set_aside: dict[Partition, float] = {}
         self._ready: asyncio.Queue[Chunk] = asyncio.Queue()
@@ -55,10 +61,13 @@ class Fetcher:
     def partitions(self) -> set[Partition]:
         return set(self._positions)
 
-    def add(self, positions: Mapping[Partition, int]) -> None:
-        """Partitions to read from, and where. What was read of them before does not come any more."""
+    def add(self, positions: Mapping[Partition, int], ids: Mapping[str, UUID | None]) -> None:
+        """Partitions to read from, and where, and the ids of their topics, as far as there are any. What was
+        read of the partitions before does not come any more."""
+        self._ids.update(ids)
         for partition, offset in positions.items():
             self._positions[partition] = offset
+            self._set_aside.pop(partition, None)
             self._began[partition] = self._began.get(partition, 0) + 1
         self._changed.set()
 
@@ -119,8 +128,13 @@ class Fetcher:
         for partition in sorted(wanted):
             topic = topics.get(partition.topic)
             info = None if topic is None else topic.partitions.get(partition.number)
-            if info is None:
+            known_id = self._ids[partition.topic]
+            if topic is None or info is None:
                 self._put_aside(partition, "does not exist any more in the source")
+                self._topic_is_gone()
+            elif known_id is not None and topic.id != known_id:
+                self._put_aside(partition, "is of a topic that was made anew in the source")
+                self._topic_is_gone()
             elif info.leader < 0:
                 self._put_aside(partition, "has no leader in the source at present")
             else:
@@ -144,6 +158,11 @@ class Fetcher:
                     wanted.setdefault(partition.topic, []).append(place)
             if not wanted:
                 return
+            peer = await self._cluster.node(leader)
+            version = peer.version(ApiKey.FETCH, fetch.VERSION_WITH_IDS)
+            ids = self._ids_of(wanted) if version == fetch.VERSION_WITH_IDS else None
+            if ids is None:
+                version = fetch.VERSION
             body = fetch.encode(
                 wanted,
                 max_wait_ms=_MAX_WAIT_MS,
@@ -151,12 +170,12 @@ class Fetcher:
                 max_bytes=_FETCH_BYTES_MAX,
                 partition_max_bytes=_PARTITION_BYTES_MAX,
                 read_committed=True,
+                ids=ids,
             )
-            peer = await self._cluster.node(leader)
-            peer.version(ApiKey.FETCH, fetch.VERSION)
             async with asyncio.timeout(self._cluster.timeouts.request_s):
-                answer = await peer.ask_raw(ApiKey.FETCH, fetch.VERSION, [body])
-            code, fetched = fetch.decode(answer)
+                answer = await peer.ask_raw(ApiKey.FETCH, version, [body])
+            names = None if ids is None else {topic_id: topic for topic, topic_id in ids.items()}
+            code, fetched = fetch.decode(answer, names)
             if code != ErrorCode.none:
                 raise error_for(code, None, f"fetch from broker {leader}")
             # Those that were read come last the next time, so that none is starved by the others.
@@ -167,6 +186,11 @@ class Fetcher:
                 return
             # Brokers that answer at once would keep everything else from running.
             await asyncio.sleep(0)
+
+    def _ids_of(self, topics: Iterable[str]) -> dict[str, UUID] | None:
+        """None if one of them has none."""
+        found = {topic: topic_id for topic in topics if (topic_id := self._ids[topic]) is not None}
+        return found if len(found) == len(set(topics)) else None
 
     async def _take_in(self, partition: Partition, fetched: fetch.Fetched) -> bool:
         """Whether somebody else has to be asked for the partition."""

@@ -13,10 +13,12 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import UUID
 
 from ottla.client.admin.topics import Partition
 from ottla.client.cluster import EARLIEST, LATEST, ClusterClient
 from ottla.client.errors import ClusterUnreachable
+from ottla.client.metadata import NO_LEADER
 from ottla.client.peer import PeerLost
 from ottla.client.transaction import Transactions
 from ottla.mirror.batches import merge_small
@@ -40,6 +42,7 @@ _AGAIN_S_MAX: Final = 15.0
 # Positions that moved past markers alone are written down when nothing else was for so long.
 _SKIPPED_S: Final = 5.0
 _SET_ASIDE_S: Final = 30.0
+_LEADERLESS_S: Final = 5.0
 # A topic that the target lacks is made at once.
 _MISSING_S: Final = 2.0
 _FENCED: Final = frozenset(
@@ -159,7 +162,7 @@ class Slot:
     async def _mirror(self) -> None:
         transactions = Transactions(self.target, self.transactional_id, timeout_ms=_TRANSACTION_TIMEOUT_MS)
         producer = await transactions.begin()
-        fetcher = Fetcher(self.source, self.name)
+        fetcher = Fetcher(self.source, self.name, self.refresh)
         reading: asyncio.Task[None] | None = None
         try:
             self._skipped.clear()
@@ -211,7 +214,7 @@ class Slot:
             for each, found in wanted.items()
             if each not in fetcher.partitions or known.get(each, found.topic_id) != found.topic_id
         ]
-        fresh = await self._existing(fresh)
+        fresh = await self._readable(fresh)
         self._skipped = {
             partition: offset
             for partition, offset in self._skipped.items()
@@ -235,21 +238,29 @@ class Slot:
                 places[partition] = starts[partition].offset if position is None else position.offset + 1
                 if skips and position is None:
                     self._skipped[partition] = places[partition] - 1
-            fetcher.add(places)
+            fetcher.add(places, {partition.topic: _uuid(wanted[partition].topic_id) for partition in fresh})
             self._tell_of(positions, fresh)
         self._has_begun = self._has_begun or not self._skipped
         return {partition: found.topic_id for partition, found in wanted.items()}
 
-    async def _existing(self, partitions: list[Partition]) -> list[Partition]:
-        """Without those that have gone since topics were looked at."""
+    async def _readable(self, partitions: list[Partition]) -> list[Partition]:
+        """Without those that have gone since topics were looked at, and those that nobody leads at present,
+        which would keep the others waiting."""
         topics = await self.source.topics({partition.topic for partition in partitions}) if partitions else {}
-        found = [
-            partition
-            for partition in partitions
-            if partition.topic in topics and partition.number in topics[partition.topic].partitions
-        ]
-        if len(found) < len(partitions):
-            self.refresh()
+        found = []
+        for partition in partitions:
+            topic = topics.get(partition.topic)
+            info = None if topic is None else topic.partitions.get(partition.number)
+            if info is None:
+                self.refresh()
+            elif info.leader == NO_LEADER:
+                _log.warning(
+                    "%s: %s has no leader in the source at present; looking again in %d s",
+                    self.name, partition, _LEADERLESS_S,
+                )  # fmt: skip
+                self._set_aside[partition] = time.monotonic() + _LEADERLESS_S
+            else:
+                found.append(partition)
         return found
 
     def _tell_of(self, positions: Mapping[Partition, SourcePosition], fresh: list[Partition]) -> None:
@@ -335,6 +346,10 @@ class Slot:
         for place, batch in batches.items():
             await sender.send(place, [batch])
         await sender.finish()
+
+
+def _uuid(text: str | None) -> UUID | None:
+    return None if text is None else UUID(text)
 
 
 def _downstream(run: Run | None, offset: int) -> int | None:

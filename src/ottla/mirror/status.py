@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from ottla.client.admin.groups import describe_group
 from ottla.client.admin.topics import Partition
 from ottla.client.cluster import EARLIEST, LATEST, ClusterClient
+from ottla.client.metadata import NO_LEADER
 from ottla.mirror.checkpoints import Checkpoints, Translations
 from ottla.mirror.formats import Heartbeat, SourcePosition, Unreadable, read_heartbeat
 from ottla.mirror.policy import HEARTBEATS
@@ -29,15 +30,15 @@ class PartitionStatus:
     partition: Partition
     remote: Partition
     mirrored: int
-    """The offset in the source behind what is in the target."""
-    end: int
-    """Behind what is committed in the source."""
+    """The offset in the source behind what is in the target, or will not come any more."""
+    end: int | None
+    """Behind what is committed in the source; None where nobody leads the partition, who could tell."""
     rate: float
     """Offsets per second, while it was looked at."""
 
     @property
-    def lag(self) -> int:
-        return max(0, self.end - self.mirrored)
+    def lag(self) -> int | None:
+        return None if self.end is None else max(0, self.end - self.mirrored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ class FlowStatus:
 
     @property
     def lag(self) -> int:
-        return sum(each.lag for each in self.partitions)
+        """Of the partitions of which it is known."""
+        return sum(each.lag or 0 for each in self.partitions)
 
     @property
     def rate(self) -> float:
@@ -92,7 +94,19 @@ async def flow_status(settings: FlowSettings, interval_s: float = 1.0) -> FlowSt
         after = await positions.read()
         seconds = time.monotonic() - started
         partitions = sorted(Partition(name, number) for name in found for number in found[name].partitions)
-        statuses = await _partitions(look.source, settings, partitions, (before, after), seconds)
+        led = [
+            place for place in partitions if found[place.topic].partitions[place.number].leader != NO_LEADER
+        ]
+        leaderless = [place for place in partitions if place not in set(led)]
+        out_of_sync += [
+            f"{place} has no leader in {settings.source.alias}: nothing can be read" for place in leaderless
+        ]
+        statuses, lost = await _partitions(look.source, settings, led, (before, after), seconds)
+        out_of_sync += lost
+        for place in leaderless:
+            mirrored = after[place].offset + 1 if place in after else 0
+            statuses.append(PartitionStatus(place, _remote(place, settings), mirrored, None, 0.0))
+        statuses.sort(key=lambda each: each.partition)
         return FlowStatus(
             settings.name,
             await _process_count(look.target, settings),
@@ -110,20 +124,31 @@ async def _partitions(
     partitions: Sequence[Partition],
     looks: tuple[Mapping[Partition, SourcePosition], Mapping[Partition, SourcePosition]],
     seconds: float,
-) -> list[PartitionStatus]:
+) -> tuple[list[PartitionStatus], list[str]]:
+    """Of partitions that somebody leads; and what was lost of them, in words."""
     before, after = looks
     starts = await source.list_offsets(dict.fromkeys(partitions, EARLIEST))
     ends = await source.list_offsets(dict.fromkeys(partitions, LATEST), read_committed=True)
-    statuses = []
+    statuses, lost = [], []
     for partition in partitions:
         start = starts[partition].offset
-        mirrored = after[partition].offset + 1 if partition in after else start
-        earlier = before[partition].offset + 1 if partition in before else start
-        remote = partition._replace(topic=settings.remote(partition.topic))
+        written = after[partition].offset + 1 if partition in after else start
+        if written < start:
+            lost.append(
+                f"up to {start - written} records of {partition}, from offset {written} on, were deleted in "
+                f"{settings.source.alias} before they were mirrored"
+            )
+        mirrored = max(written, start)
+        earlier = max(before[partition].offset + 1 if partition in before else start, start)
+        remote = _remote(partition, settings)
         end = ends[partition].offset
         rate = max(0, mirrored - earlier) / seconds
         statuses.append(PartitionStatus(partition, remote, mirrored, end, rate))
-    return statuses
+    return statuses, lost
+
+
+def _remote(partition: Partition, settings: FlowSettings) -> Partition:
+    return partition._replace(topic=settings.remote(partition.topic))
 
 
 async def _topics_out_of_sync(topics: Topics, target: ClusterClient, settings: FlowSettings) -> list[str]:

@@ -45,9 +45,20 @@ def show_status(given: argparse.Namespace, properties: dict[str, str]) -> int:
 
 def _rows(status: FlowStatus) -> list[Sequence[Any]]:
     return [
-        (status.name, each.partition, each.remote, each.mirrored, each.end, each.lag, f"{each.rate:.0f}")
+        (
+            status.name,
+            each.partition,
+            each.remote,
+            each.mirrored,
+            *_known(each.end, each.lag),
+            f"{each.rate:.0f}",
+        )
         for each in status.partitions
     ]
+
+
+def _known(*numbers: int | None) -> list[int | str]:
+    return ["-" if number is None else number for number in numbers]
 
 
 def _summary(status: FlowStatus) -> list[str]:
