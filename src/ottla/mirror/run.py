@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from ottla.mirror.errors import SettingError
 from ottla.mirror.flow import Flow
-from ottla.mirror.settings import FlowSettings, read_settings
+from ottla.mirror.settings import FlowSettings, ignored_settings, read_settings
 from ottla.runtime.net import AsyncioNetwork, Network
 
 _log = logging.getLogger(__name__)
@@ -32,6 +32,8 @@ class Mirror:
         self.settings: Sequence[FlowSettings] = [
             flow for flow in settings if not targets or flow.target.alias in targets
         ]
+        for text in ignored_settings(properties):
+            _log.warning(text)
         self._network = network or AsyncioNetwork()
         self.flows: list[Flow] = []
         self._tasks: list[asyncio.Task[None]] = []

@@ -7,15 +7,17 @@ there.
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from ottla.client.connections import parse_addresses
 from ottla.mirror.errors import SettingError
 from ottla.mirror.policy import SEPARATOR, ReplicationPolicy
 
+_ALIAS: Final = re.compile(r"[A-Za-z0-9._-]+")
 _ROLES: Final = ("consumer.", "producer.", "admin.")
 # Settings of clients that may stand without a cluster's name before them.
 _FOR_CLIENTS: Final = ("security.", "sasl.", "ssl.")
@@ -28,6 +30,14 @@ _PLUGGABLE: Final = {
     "config.property.filter.class": "DefaultConfigPropertyFilter",
 }
 SLOTS_DEFAULT: Final = 4
+_ALIKE: Final = 0.8
+_OF_WORKERS: Final = ("config.storage.", "status.storage.", "offset.storage.")
+_FACTOR_MAX: Final = 2**15 - 1
+_SLOTS_MAX: Final = 10_000
+_INTERVAL_S_MAX: Final = 365 * 24 * 3600
+_MS_MAX: Final = 24 * 3600 * 1000
+# A broker aborts transactions of the mirror after a minute, and they have to end well before that.
+_TRANSACTION_S_MAX: Final = 20.0
 
 
 class Filter(NamedTuple):
@@ -92,6 +102,9 @@ class FlowSettings:
     """Whether a partition that is new to the mirror begins with what comes next."""
     commit_interval_s: float
     session_timeout_ms: int
+    ways_back: Sequence[Sequence[Filter]] = ()
+    """Of flows that lead from the target to the source again, where names do not tell where a topic was: what
+    all of one way take would go round for ever."""
 
     @property
     def name(self) -> str:
@@ -124,7 +137,12 @@ class FlowSettings:
             is_wanted
             and not self.policy.is_internal(topic)
             and not self.policy.has_passed(topic, self.source.alias, self.target.alias)
+            and not self.would_come_back(topic)
         )
+
+    def would_come_back(self, topic: str) -> bool:
+        is_taken = self.topics.takes(topic) and not self.policy.is_heartbeats(topic)
+        return is_taken and any(all(topics.takes(topic) for topics in way) for way in self.ways_back)
 
     def remote(self, topic: str) -> str:
         return self.policy.remote_topic(self.source.alias, topic)
@@ -137,10 +155,15 @@ def read_settings(properties: Mapping[str, str]) -> list[FlowSettings]:
         raise SettingError("clusters: name at least two, such as clusters = primary, backup")
     if len(set(aliases)) < len(aliases):
         raise SettingError(f"clusters={properties['clusters']}: a cluster is named twice")
+    for alias in aliases:
+        if not _ALIAS.fullmatch(alias):
+            raise SettingError(
+                f"clusters: {alias!r} is no name for a cluster: use letters, digits, and . _ -"
+            )
     _check_flows(properties, aliases)
     clusters = {alias: _cluster(properties, alias) for alias in aliases}
     flows = [
-        _flow(properties, clusters[source], clusters[target])
+        _flow(_Lookup(properties, source, target), clusters[source], clusters[target])
         for source in aliases
         for target in aliases
         if source != target
@@ -148,8 +171,30 @@ def read_settings(properties: Mapping[str, str]) -> list[FlowSettings]:
     if not any(flow.replicates for flow in flows):
         first, second, *_ = aliases
         raise SettingError(f"nothing is to be mirrored: set {first}->{second}.enabled = true")
-    _refuse_loops(flows)
+    flows = [replace(flow, ways_back=_ways_back(flow, flows)) for flow in flows]
     return [flow for flow in flows if flow.replicates or flow.emit_heartbeats_s is not None]
+
+
+def ignored_settings(properties: Mapping[str, str]) -> list[str]:
+    """Settings that change nothing, in words: of one way those that are not known, of all those that look
+    like a slip of the pen. MirrorMaker's files have settings of its workers, too, which mean nothing here."""
+    flow, *_ = read_settings(properties)
+    found = _Lookup(properties, flow.source.alias, flow.target.alias)
+    _flow(found, flow.source, flow.target)
+    aliases = _listed(properties["clusters"])
+    starts = [f"{source}->{target}." for source in aliases for target in aliases]
+    told = []
+    for name in properties:
+        start = next((each for each in starts if name.startswith(each)), "")
+        own = name.removeprefix(start)
+        if own.startswith(_OF_WORKERS):
+            continue
+        alike = difflib.get_close_matches(own, sorted(found.asked), n=1, cutoff=_ALIKE)
+        if own not in found.asked and (start or alike):
+            told.append(
+                f"{name} is ignored: there is no such setting" + "".join(f"; is it {each}?" for each in alike)
+            )
+    return told
 
 
 def _check_flows(properties: Mapping[str, str], aliases: Sequence[str]) -> None:
@@ -157,7 +202,7 @@ def _check_flows(properties: Mapping[str, str], aliases: Sequence[str]) -> None:
         source, arrow, rest = name.partition("->")
         if arrow:
             target = next((alias for alias in aliases if rest.startswith(f"{alias}.")), None)
-            if source not in aliases or target is None:
+            if source not in aliases or target is None or source == target:
                 raise SettingError(f"{name}: not between two of the clusters {', '.join(aliases)}")
 
 
@@ -174,8 +219,7 @@ def _cluster(properties: Mapping[str, str], alias: str) -> Cluster:
     return Cluster(alias, servers, shared | own)
 
 
-def _flow(properties: Mapping[str, str], source: Cluster, target: Cluster) -> FlowSettings:
-    found = _Lookup(properties, source.alias, target.alias)
+def _flow(found: _Lookup, source: Cluster, target: Cluster) -> FlowSettings:
     for name, usual in _PLUGGABLE.items():
         if found.text(name, usual).removeprefix(_PACKAGE) != usual:
             raise SettingError(f"{name}: classes of Java are not run here; only {_PACKAGE}{usual} is known")
@@ -200,7 +244,7 @@ def _flow(properties: Mapping[str, str], source: Cluster, target: Cluster) -> Fl
             "min.insync.replicas",
         ),
         defaults_from_source=found.one_of("use.defaults.from", "target", "source") == "source",
-        slots=found.number("tasks.max", SLOTS_DEFAULT, least=1),
+        slots=found.number("tasks.max", SLOTS_DEFAULT, least=1, most=_SLOTS_MAX),
         replication_factor=found.factor("replication.factor"),
         internal_replication_factors={
             name: found.factor(f"{name}.replication.factor")
@@ -216,10 +260,21 @@ def _flow(properties: Mapping[str, str], source: Cluster, target: Cluster) -> Fl
         emit_offset_syncs=found.flag("emit.offset-syncs.enabled", default=True),
         replicates_heartbeats=found.flag("heartbeats.replication.enabled", default=True),
         offset_syncs_in_target=found.one_of("offset-syncs.topic.location", "source", "target") == "target",
-        starts_at_end=source.client("consumer").get("auto.offset.reset", "earliest") == "latest",
-        commit_interval_s=found.number("transaction.boundary.interval.ms", 500, least=1) / 1000,
-        session_timeout_ms=found.number("session.timeout.ms", 10_000, least=1),
+        starts_at_end=_starts_at_end(source),
+        commit_interval_s=min(
+            found.number("transaction.boundary.interval.ms", 500, least=1, most=_MS_MAX) / 1000,
+            _TRANSACTION_S_MAX,
+        ),
+        session_timeout_ms=found.number("session.timeout.ms", 10_000, least=1, most=_MS_MAX),
     )
+
+
+def _starts_at_end(source: Cluster) -> bool:
+    name = "auto.offset.reset"
+    value = source.client("consumer").get(name, "earliest").strip()
+    if value not in {"earliest", "latest"}:
+        raise SettingError(f"{source.alias}.consumer.{name}={value}: must be earliest or latest")
+    return value == "latest"
 
 
 def _policy(found: _Lookup) -> ReplicationPolicy:
@@ -237,20 +292,36 @@ def _policy(found: _Lookup) -> ReplicationPolicy:
     return ReplicationPolicy(separator, _POLICIES[name], internal)
 
 
-def _refuse_loops(flows: Sequence[FlowSettings]) -> None:
-    """Where names stay the same, nothing tells a record that comes back from a new one."""
-    enabled = {(flow.source.alias, flow.target.alias): flow for flow in flows if flow.replicates}
-    for (source, target), flow in enabled.items():
-        back = enabled.get((target, source))
-        if back is None or not (flow.policy.keeps_names or back.policy.keeps_names):
+def _ways_back(flow: FlowSettings, flows: Sequence[FlowSettings]) -> list[tuple[Filter, ...]]:
+    """Where names stay the same, nothing tells a record that comes back from a new one. Raises SettingError
+    if nothing else keeps it from that."""
+    if not flow.replicates or not any(each.policy.keeps_names for each in flows):
+        return []
+    found = []
+    for way in _ways(flow.target, flow.source, [each for each in flows if each.replicates]):
+        if not any(each.policy.keeps_names for each in (flow, *way)):
             continue
-        if flow.topics == back.topics:
+        if all(each.topics == flow.topics for each in way):
+            names = [each.name for each in (flow, *way)]
+            own = " and ".join(f"{name}.topics" for name in names)
             raise SettingError(
-                f"{source}->{target} and {target}->{source} are both enabled for the same topics with "
+                f"{', '.join(names[:-1])} and {names[-1]} are enabled for the same topics with "
                 "IdentityReplicationPolicy: each record would go back and forth for ever. Use "
-                f"DefaultReplicationPolicy, or give each its own {source}->{target}.topics and "
-                f"{target}->{source}.topics"
+                f"DefaultReplicationPolicy, or give each its own {own}"
             )
+        found.append(tuple(each.topics for each in way))
+    return found
+
+
+def _ways(source: Cluster, target: Cluster, flows: Sequence[FlowSettings]) -> Iterator[list[FlowSettings]]:
+    """From cluster to cluster, through each at most once."""
+    for flow in flows:
+        if flow.source == source:
+            if flow.target == target:
+                yield [flow]
+            else:
+                left = [each for each in flows if source not in (each.source, each.target)]
+                yield from ([flow, *way] for way in _ways(flow.target, target, left))
 
 
 class _Lookup:
@@ -259,8 +330,10 @@ class _Lookup:
     def __init__(self, properties: Mapping[str, str], source: str, target: str) -> None:
         self._all = properties
         self._start = f"{source}->{target}."
+        self.asked: set[str] = set()
 
     def text(self, name: str, default: str, *, is_global: bool = True) -> str:
+        self.asked.add(name)
         shared = self._all.get(name, default) if is_global else default
         return self._all.get(self._start + name, shared).strip()
 
@@ -270,16 +343,22 @@ class _Lookup:
             raise SettingError(f"{name}={value}: must be true or false")
         return value == "true"
 
-    def number(self, name: str, default: int, *, least: int) -> int:
-        return int(self._parsed(name, str(default), int, f"a whole number, at least {least}", least))
+    def number(self, name: str, default: int, *, least: int, most: int) -> int:
+        what = f"a whole number from {least} to {most}"
+        return int(self._parsed(name, str(default), int, what, least, most))
 
     def factor(self, name: str) -> int | None:
-        value = self.number(name, -1, least=-1)
+        value = self.number(name, -1, least=-1, most=_FACTOR_MAX)
         return None if value < 1 else value
 
     def interval(self, name: str, default_s: int, *, enabled: bool = True) -> float | None:
         seconds = self._parsed(
-            f"{name}.interval.seconds", str(default_s), float, "a number of seconds, more than 0", 1e-3
+            f"{name}.interval.seconds",
+            str(default_s),
+            float,
+            f"a number of seconds, more than 0 and at most {_INTERVAL_S_MAX}",
+            1e-3,
+            _INTERVAL_S_MAX,
         )
         return seconds if self.flag(f"{name}.enabled", default=enabled) else None
 
@@ -297,13 +376,16 @@ class _Lookup:
         except re.error as error:
             raise SettingError(f"{name}: not regular expressions, separated by commas: {error}") from None
 
-    def _parsed(self, name: str, default: str, parse: Callable[[str], Any], what: str, least: float) -> Any:
+    def _parsed(
+        self, name: str, default: str, parse: Callable[[str], Any], what: str, least: float, most: float
+    ) -> Any:
         text = self.text(name, default)
         try:
             value = parse(text)
         except ValueError:
             value = least - 1
-        if value < least:
+        # Written so that no number at all is not between them, either.
+        if not least <= value <= most:
             raise SettingError(f"{name}={text}: must be {what}")
         return value
 

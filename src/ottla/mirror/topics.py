@@ -43,6 +43,12 @@ class Topics:
     async def find(self) -> dict[str, TopicInfo]:
         """What the source has that is to be mirrored."""
         found = await self._source.topics_matching(".*")
+        for name in found:
+            if self._settings.would_come_back(name) and not self._settings.policy.is_internal(name):
+                self._tell_once(
+                    f"{self._settings.name}: {name} is not mirrored: it would come back under the same name, "
+                    "and go round for ever. Give each way topics of its own"
+                )
         return {name: topic for name, topic in found.items() if self._settings.takes_topic(name)}
 
     async def refresh(self) -> None:

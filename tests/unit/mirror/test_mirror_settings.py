@@ -7,7 +7,7 @@ import pytest
 from ottla.mirror.errors import SettingError
 from ottla.mirror.membership import divide
 from ottla.mirror.policy import ReplicationPolicy
-from ottla.mirror.settings import FlowSettings, read_settings
+from ottla.mirror.settings import FlowSettings, ignored_settings, read_settings
 
 TWO = {
     "clusters": "a, b",
@@ -113,6 +113,12 @@ def test_a_name_tells_where_a_topic_was() -> None:
         ({"topic.filter.class": "my.Filter"}, "classes of Java are not run here"),
         ({"offset-syncs.topic.location": "moon"}, "must be source or target"),
         ({"b->a.enabled": "true", **IDENTITY}, "back and forth for ever"),
+        ({"tasks.max": "99999999999"}, "tasks.max=99999999999: must be a whole number from 1 to"),
+        ({"emit.heartbeats.interval.seconds": "nan"}, "emit.heartbeats.interval.seconds=nan"),
+        ({"refresh.topics.interval.seconds": "inf"}, "refresh.topics.interval.seconds=inf"),
+        ({"a.consumer.auto.offset.reset": "banana"}, "a.consumer.auto.offset.reset=banana: must be earliest"),
+        ({"a->a.enabled": "true"}, "not between two of the clusters"),
+        ({"clusters": "a, b, c d"}, "'c d' is no name for a cluster"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(more: dict[str, str], says: str) -> None:
@@ -123,6 +129,45 @@ def test_what_cannot_be_is_refused_by_name(more: dict[str, str], says: str) -> N
 def test_both_ways_with_the_same_names_need_topics_of_their_own() -> None:
     flows = read_settings(TWO | IDENTITY | {"b->a.enabled": "true", "a->b.topics": "x", "b->a.topics": "y"})
     assert [flow.takes_topic("x") for flow in flows] == [True, False]
+
+
+def test_a_ring_of_clusters_with_the_same_names_is_refused() -> None:
+    three = TWO | IDENTITY | {"clusters": "a, b, c", "c.bootstrap.servers": "three:9092"}
+    ring = three | {"b->c.enabled": "true", "c->a.enabled": "true"}
+    with pytest.raises(SettingError, match="a->b, b->c and c->a are enabled for the same topics"):
+        read_settings(ring)
+    read_settings(three | {"b->c.enabled": "true", "a->c.enabled": "true"})
+    flows = read_settings(ring | {"c->a.topics": "back.*"})
+    assert [flow.takes_topic("orders") for flow in flows if flow.name == "a->b"] == [True]
+    assert [flow.takes_topic("back-orders") for flow in flows if flow.name == "a->b"] == [False]
+
+
+def test_what_both_ways_take_goes_neither_way() -> None:
+    flows = read_settings(
+        TWO | IDENTITY | {"b->a.enabled": "true", "a->b.topics": "x.*", "b->a.topics": ".*2"}
+    )
+    assert [flow.takes_topic("x1") for flow in flows] == [True, False]
+    assert [flow.takes_topic("x2") for flow in flows] == [False, False]
+    assert [flow.takes_topic("heartbeats") for flow in flows] == [True, True]
+
+
+def test_a_transaction_ends_before_its_broker_ends_it() -> None:
+    assert flow(**{"transaction.boundary.interval.ms": "600000"}).commit_interval_s == 20
+
+
+def test_slips_of_the_pen_are_told_of() -> None:
+    told = ignored_settings(TWO | {"a->b.topcis": "x", "a->b.shape": "round", "offset.storage.topic": "mine"})
+    assert told == [
+        "a->b.topcis is ignored: there is no such setting; is it topics?",
+        "a->b.shape is ignored: there is no such setting",
+    ]
+    # As in the file that comes with Apache Kafka.
+    kafkas = "checkpoints.topic heartbeats.topic offset-syncs.topic offset.storage status.storage"
+    kafkas += " config.storage"
+    assert ignored_settings(TWO | {f"{name}.replication.factor": "1" for name in kafkas.split()}) == []
+    rest = "key.converter listeners dedicated.mode.enable.internal.rest exactly.once.source.support name"
+    rest += " group.id security.protocol a.security.protocol connector.class producer.override.acks"
+    assert ignored_settings(TWO | dict.fromkeys(rest.split(), "x")) == []
 
 
 def test_slots_are_divided_evenly_and_stay_where_they_are() -> None:
