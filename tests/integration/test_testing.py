@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -114,3 +116,23 @@ def test_a_process_that_cannot_start_says_why() -> None:
             broken.start()
     finally:
         broken.close()
+
+
+CTRL_C = """
+import os, signal, sys, time
+from ottla.testing import BrokerProcess
+
+with BrokerProcess() as usual, BrokerProcess(survives_ctrl_c=True) as survivor:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.killpg(0, signal.SIGINT)
+    while usual.is_running:
+        time.sleep(0.01)
+    usual.restart()
+    # Had it been told, too, it would have ended by now.
+    sys.exit(not survivor.is_running)
+"""
+
+
+def test_a_broker_survives_ctrl_c_if_it_is_to() -> None:
+    ran = subprocess.run([sys.executable, "-c", CTRL_C], check=False, timeout=60, start_new_session=True)
+    assert ran.returncode == 0

@@ -33,9 +33,16 @@ class ClusterBroker(BrokerProcess):
     """One of the brokers: `kill9`, `pause`, `resume`, `stop`, `start` and `restart` it as any other."""
 
     def __init__(
-        self, node: LocalNode, log_level: str, settings: Mapping[str, SettingValue], links: Links | None
+        self,
+        node: LocalNode,
+        log_level: str,
+        settings: Mapping[str, SettingValue],
+        links: Links | None,
+        survives_ctrl_c: bool = False,
     ) -> None:
-        super().__init__(data_dir=node.data_dir, port=node.port, log_level=log_level)
+        super().__init__(
+            data_dir=node.data_dir, port=node.port, log_level=log_level, survives_ctrl_c=survives_ctrl_c
+        )
         self.id = node.id
         self.settings = settings
         """Its own, which win over those of all; from its next start on, if they are changed."""
@@ -90,7 +97,8 @@ class BrokerCluster:
     `settings` are for all of them, by their names in `server.properties`; `own_settings` for one, by its id:
     `{1: {"broker.rack": "north"}}`. Topics have a replica on each of
     three brokers and take writes while two of them live, unless the settings say something else. With
-    `relayed=False` they are connected directly, which is faster, but cannot be cut.
+    `relayed=False` they are connected directly, which is faster, but cannot be cut. `survives_ctrl_c` is
+    that of each broker.
     """
 
     def __init__(
@@ -101,6 +109,7 @@ class BrokerCluster:
         log_level: str = "info",
         own_settings: Mapping[int, Mapping[str, SettingValue]] | None = None,
         relayed: bool = True,
+        survives_ctrl_c: bool = False,
     ) -> None:
         self._own_dir = None if data_dir is not None else tempfile.mkdtemp(prefix="ottla-cluster-")
         self.data_dir = data_dir or self._own_dir or ""
@@ -117,7 +126,8 @@ class BrokerCluster:
         own = own_settings or {}
         self._links = Links() if relayed else None
         self.brokers = {
-            node.id: ClusterBroker(node, log_level, own.get(node.id, {}), self._links) for node in nodes
+            node.id: ClusterBroker(node, log_level, own.get(node.id, {}), self._links, survives_ctrl_c)
+            for node in nodes
         }
         self._written = local_properties(nodes[0], nodes, _RACK, cluster_properties(settings))
 

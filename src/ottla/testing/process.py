@@ -24,6 +24,8 @@ class BrokerProcess:
     """Start, kill, start again: port and data stay the same.
 
     Without `data_dir` the data is in a temporary directory that goes with `close` or the end of the `with`.
+    Ctrl-C in a terminal ends it like every program that was started there, unless it `survives_ctrl_c`: then
+    its clients find it while they finish, and it is there until it is stopped or closed.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class BrokerProcess:
         data_dir: str | None = None,
         port: int | None = None,
         log_level: str = "info",
+        survives_ctrl_c: bool = False,
     ) -> None:
         self._settings = properties(settings)
         self._own_dir = tempfile.mkdtemp(prefix="ottla-")
@@ -39,6 +42,7 @@ class BrokerProcess:
         self.port = free_ports("127.0.0.1", 1)[0] if port is None else port
         self.seconds_to_ready = 0.0
         self._log_level = log_level
+        self._process_group = 0 if survives_ctrl_c else None
         self._log_path = f"{self._own_dir}/broker.log"
         self._process: subprocess.Popen[str] | None = None
         self.is_paused = False
@@ -73,7 +77,13 @@ class BrokerProcess:
             raise RuntimeError("the broker is already running")
         self._forget()
         with open(self._log_path, "a") as log:
-            self._process = subprocess.Popen(self._command(), stdout=subprocess.PIPE, stderr=log, text=True)
+            self._process = subprocess.Popen(
+                self._command(),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                process_group=self._process_group,
+            )
 
     def _command(self) -> list[str]:
         started = [sys.executable, "-m", "ottla.cli.main", "start", "--log-level", self._log_level]
