@@ -43,25 +43,21 @@ class Logs:
             self._port,
         ]
         self._names = {what: stage.run(*command) for what, command in self._commands.items()}
-        self._names["pipeline"] = self._run_pipeline()
+        self._names["pipeline"] = stage.run_pipeline("pipeline.py")
 
     @staticmethod
     def _agent(directory: Path, number: int) -> list[str]:
         host = f"host-{number}"
         return ["agent.py", "--directory", str(directory / host), "--host", host]
 
-    def _run_pipeline(self) -> str:
-        return self._stage.run_ottla(
-            "run", "pipeline.py", "--on-error", "dead-letter", "--dead-letter-topic", "log-dead",
-            "--state-dir", str(self._stage.directory / "state"),
-        )  # fmt: skip
-
     def kill(self, what: str) -> None:
         self._stage.kill(self._names[what])
 
     def start(self, what: str) -> None:
-        is_pipeline = what == "pipeline"
-        self._names[what] = self._run_pipeline() if is_pipeline else self._stage.run(*self._commands[what])
+        if what == "pipeline":
+            self._names[what] = self._stage.run_pipeline("pipeline.py")
+        else:
+            self._names[what] = self._stage.run(*self._commands[what])
 
     def found(self) -> int:
         try:

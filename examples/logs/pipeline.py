@@ -2,7 +2,7 @@
 
 A line that is not understood goes to a topic of dead letters, with the reason in its headers.
 
-    ottla run pipeline.py --on-error dead-letter --dead-letter-topic log-dead
+    ottla run pipeline.py --bootstrap-server localhost:9092
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ottla.streams import (
 )
 
 APPLICATION_ID = "logs"
+ON_ERROR, DEAD_LETTER_TOPIC = "dead-letter", "log-dead"
 LINES, ENTRIES, RATES = "log-lines", "log-entries", "log-rates"
 
 

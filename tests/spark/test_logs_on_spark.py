@@ -44,7 +44,7 @@ def test_lines_are_parsed_counted_and_found(spark: Any, tmp_path: Path) -> None:
             assert agent.Agent(servers, name, directory).step() == 61
         config = StreamsConfig(
             pipeline.APPLICATION_ID, servers, state_dir=str(tmp_path / "state"),
-            on_error="dead-letter", dead_letter_topic="log-dead",
+            on_error=pipeline.ON_ERROR, dead_letter_topic=pipeline.DEAD_LETTER_TOPIC,
         )  # fmt: skip
         app = StreamsApplication(pipeline.build(), config)
         app.start(spark)

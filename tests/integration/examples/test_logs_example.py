@@ -68,7 +68,9 @@ def test_what_is_not_understood_says_why(line: bytes, why: str) -> None:
 
 
 def test_errors_are_counted_by_service_and_minute_and_the_rest_is_kept() -> None:
-    with TopologyTestDriver(pipeline.build(), on_error="dead-letter", dead_letter_topic="log-dead") as driver:
+    with TopologyTestDriver(
+        pipeline.build(), on_error=pipeline.ON_ERROR, dead_letter_topic=pipeline.DEAD_LETTER_TOPIC
+    ) as driver:
         lines = driver.create_input_topic("log-lines", str, bytes)
         for second, level in ((0, "info"), (30, "error"), (59, "error")):
             lines.pipe_input("web", JSON.format(second, level, "m").encode(), NOW_MS)

@@ -80,7 +80,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _applications(given: argparse.Namespace) -> list[StreamsApplication]:
-    from ottla.cli.applications import load_application
+    from ottla.cli.applications import error_policy, load_application
     from ottla.cli.framework.properties import merged
     from ottla.streams.run import StreamsApplication, StreamsConfig
 
@@ -95,13 +95,14 @@ def _applications(given: argparse.Namespace) -> list[StreamsApplication]:
                 f"{path}: the application id {loaded.application_id} is taken by another of these files; "
                 "set APPLICATION_ID in one of them"
             )
+        on_error, dead_letter_topic = error_policy(loaded, given.on_error, given.dead_letter_topic)
         config = StreamsConfig(
             application_id=loaded.application_id,
             bootstrap_servers=given.bootstrap_server,
             state_dir=given.state_dir or "",
             master=given.master,
-            on_error=given.on_error,
-            dead_letter_topic=given.dead_letter_topic,
+            on_error=on_error,
+            dead_letter_topic=dead_letter_topic,
             trigger=trigger,
             properties=properties,
             fail_on_data_loss=given.fail_on_data_loss == "true",
@@ -328,12 +329,15 @@ TOOL = Tool(
         ),
         Option(
             "on-error",
-            "what to do with a record that the program fails on",
+            "what to do with a record that the program fails on (default: ON_ERROR in the file, or fail)",
             "POLICY",
-            default="fail",
             choices=("fail", "skip", "dead-letter"),
         ),
-        Option("dead-letter-topic", "where records go that the program fails on", "TOPIC"),
+        Option(
+            "dead-letter-topic",
+            "where records go that the program fails on (default: DEAD_LETTER_TOPIC in the file)",
+            "TOPIC",
+        ),
         Option(
             "http",
             "serve the applications' tables, topology and metrics over HTTP, and announce them to --status",
