@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -9,11 +10,14 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.testing import free_ports
 
 COMPOSE = Path(__file__).parents[3] / "examples/container/compose.yaml"
 
@@ -25,7 +29,15 @@ def brokers_of(admin: AdminClient) -> set[int]:
         return set()
 
 
-def test_the_brokers_of_the_compose_file_form_a_cluster(tmp_path: Path) -> None:
+def page(url: str) -> str:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return str(answer.read(), "utf-8")
+    except OSError:
+        return ""
+
+
+def test_the_brokers_of_the_compose_file_form_a_cluster_and_the_console_shows_it(tmp_path: Path) -> None:
     script, services = COMPOSE.read_text().split("services:\n")
     script = script[script.index("- |\n") :].partition("\n")[2]
     script = re.sub("^      ", "", script, flags=re.MULTILINE).replace("$$", "$")
@@ -76,6 +88,23 @@ def test_the_brokers_of_the_compose_file_form_a_cluster(tmp_path: Path) -> None:
         admin.create_topics([NewTopic("orders", 3)])["orders"].result(60)
         partitions = admin.list_topics("orders", timeout=60).topics["orders"].partitions
         assert [len(partition.replicas) for partition in partitions.values()] == [3, 3, 3]
+        found = re.search(r"entrypoint: \[ottla, console\]\n.*\n *command: (\[.*\])", services)
+        assert found is not None
+        [address] = free_ports("127.0.0.1", 1)
+        inside_names = ",".join(f"broker{number}:9092" for number, _ in nodes)
+        console = found[1].replace(inside_names, ",".join(f"127.0.0.1:{port}" for port in inside))
+        with open(tmp_path / "console.log", "w") as log:
+            running.append(
+                subprocess.Popen(
+                    [tmp_path / "ottla", "console", *json.loads(console), "--port", str(address)],
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            )
+        while "Overview" not in page(f"http://localhost:{address}/"):
+            assert time.monotonic() < deadline, (tmp_path / "console.log").read_text()
+            time.sleep(0.1)
     finally:
         for process in running:
             os.killpg(process.pid, signal.SIGTERM)
