@@ -34,7 +34,7 @@ HOST = "127.0.0.1"
 DEADLINE_SECONDS = 200.0
 BROKER_PORTS = [str(port) for port in range(9092, 9098)]
 """In a row, as those of several brokers on one machine are."""
-OTHER_PORTS = ["8080", "8081"]
+OTHER_PORTS = ["8080", "8081", "9404"]
 
 
 class Block(NamedTuple):

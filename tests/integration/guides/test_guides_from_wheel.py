@@ -34,6 +34,8 @@ def follow(page: Path, environment: Environment, tmp_path: Path) -> list[str]:
         ("consuming.md", ["at_least_once.py", "at_most_once.py", "barista.py", "orders.py"]),
         ("exactly-once.md", ["exactly_once.py", "invoices.py", "read_invoices.py"]),
         ("moving.md", []),
+        ("console.md", []),
+        ("running.md", []),
         ("schema-registry.md", ["read_orders.py", "write_orders.py"]),
     ],
 )
@@ -75,6 +77,16 @@ def test_the_wheel_has_the_examples(environment: Environment, tmp_path: Path) ->
     again = subprocess.run(copy, check=False, cwd=tmp_path, capture_output=True, text=True)
     assert again.returncode == 1
     assert "mine: is there already" in again.stderr
+
+
+# The README below runs the first program of the streams guide from the wheel in every run.
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the guide asks with curl")
+def test_the_streams_guide_works_from_the_wheel(environment: Environment, tmp_path: Path) -> None:
+    assert follow(GUIDES / "streams.md", environment, tmp_path) == ["start.py", "word_count.py"]
 
 
 # The README below installs Spark from the wheel in every run; this one brings it into a second environment.

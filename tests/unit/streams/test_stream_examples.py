@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import runpy
 import sys
 from datetime import timedelta
@@ -87,14 +86,3 @@ def test_outliers_and_silence_are_reported_once(example: SimpleNamespace) -> Non
         assert anomalies.read_key_values() == [("s1", "silent for 60 seconds")]
         driver.advance_wall_clock_time(timedelta(seconds=60))
         assert anomalies.is_empty, "it was reported"
-
-
-def test_the_guide_builds_and_tests_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
-    guide = (EXAMPLES.parents[1] / "docs" / "guides" / "streams.md").read_text()
-    build, run, ask, check, history = re.findall(r"^```python\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
-    names: dict[str, object] = {}
-    exec(build, names)
-    assert capsys.readouterr().out.startswith("Topologies:")
-    exec(check, names)
-    exec(history, names)
-    compile(run + ask, "streams.md", "exec")
