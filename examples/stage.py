@@ -18,6 +18,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.testing import BrokerProcess, free_ports
 
 STOP_S_MAX = 30.0
+# Ctrl-C, `kill`, and the end of the terminal.
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stage:
@@ -28,9 +30,9 @@ class Stage:
         self._here = here
         self._directory = tempfile.TemporaryDirectory(prefix="ottla-demo-")
         self.directory = Path(self._directory.name)
-        self._broker = BrokerProcess(log_level="warning")
+        self._broker = BrokerProcess(log_level="warning", survives_ctrl_c=True)
         self._programs: dict[str, subprocess.Popen[bytes]] = {}
-        self._on_sigterm = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
+        self._before = {number: signal.getsignal(number) or signal.SIG_DFL for number in ENDINGS}
 
     @property
     def bootstrap_servers(self) -> str:
@@ -38,12 +40,11 @@ class Stage:
 
     def __enter__(self) -> Stage:
         # As Ctrl-C does: with an exception, so that nothing is left behind.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        for number in ENDINGS:
+            signal.signal(number, signal.default_int_handler)
         try:
             self._broker.start()
-            admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "enable.metrics.push": False})
-            for made in admin.create_topics([NewTopic(*topic) for topic in self._topics.items()]).values():
-                made.result(30)
+            self._create_topics()
         except BaseException:
             self.close()
             raise
@@ -56,7 +57,8 @@ class Stage:
 
     def close(self) -> None:
         # Once is enough: a second one must not keep this from being done.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for number in ENDINGS:
+            signal.signal(number, signal.SIG_IGN)
         for program in self._programs.values():
             if program.poll() is None:
                 program.terminate()
@@ -68,7 +70,14 @@ class Stage:
                 program.wait()
         self._broker.close()
         self._directory.cleanup()
-        signal.signal(signal.SIGTERM, self._on_sigterm)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _create_topics(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "enable.metrics.push": False})
+        if topics := [NewTopic(*topic) for topic in self._topics.items()]:  # the client takes no empty list
+            for made in admin.create_topics(topics).values():
+                made.result(30)
 
     def free_port(self) -> int:
         [port] = free_ports("127.0.0.1", 1)
@@ -79,8 +88,8 @@ class Stage:
         under which it runs."""
         return self._start(program, [sys.executable, program, *arguments])
 
-    def run_pipeline(self, program: str) -> str:
-        return self.run_ottla("run", program, "--state-dir", str(self.directory / "state"))
+    def run_pipeline(self, program: str, *arguments: str) -> str:
+        return self.run_ottla("run", program, "--state-dir", str(self.directory / "state"), *arguments)
 
     def run_ottla(self, command: str, *arguments: str) -> str:
         ottla = str(Path(sys.executable).parent / "ottla")

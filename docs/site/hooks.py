@@ -23,6 +23,7 @@ PAGES = {
     **{
         f"examples/{name}/README.md": f"examples/{name}/README.md"
         for name in (
+            "streams",
             "orders",
             "logs",
             "activity",

@@ -22,13 +22,15 @@ TOPICS = dict.fromkeys(("page-views", "searches", "clicks", "visits", "top-pages
 
 def main() -> int:
     with Stage(TOPICS, HERE) as stage:
-        site, connect = stage.free_port(), stage.free_port()
+        site, live, connect = (stage.free_port() for _ in range(3))
         lake = stage.directory / "lake"
         stage.run("tracker.py", "--port", str(site))
         stage.run("visitors.py", "--tracker", f"http://localhost:{site}")
+        stage.run("live.py", "--port", str(live))
         stage.run_pipeline("pipeline.py")
         stage.run_ottla("connect", "--override", f"listeners=http://localhost:{connect}")
-        print(f"http://localhost:{site} is the site; Spark takes some seconds", flush=True)
+        print(f"http://localhost:{live} shows what is going on; Spark takes some seconds", flush=True)
+        print(f"http://localhost:{site} is the site", flush=True)
         make_connector(connect, lake)
         print(f"views go to {lake}; topics: {', '.join(TOPICS)} at {stage.bootstrap_servers}", flush=True)
         stage.stay()

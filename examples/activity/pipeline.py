@@ -53,7 +53,7 @@ class Progress(Processor):
         reached = self.steps.get(record.key) or 0
         if reached < len(STEPS) and record.value == STEPS[reached]:
             self.steps.put(record.key, reached + 1)
-            self.context.forward(record.with_key(record.value).with_value(record.key))
+            self.context.forward(record)
 
 
 def to_visit(visitor: Windowed, visit: Visit | None) -> tuple[str, dict[str, object] | None]:

@@ -28,6 +28,8 @@ EVENTS, SNAPSHOTS = "ledger-events", "ledger-snapshots"
 PARTITIONS = 4
 SNAPSHOT_EVERY = 100
 TIMEOUT_S = 30.0
+# What goes wrong comes as an exception.
+QUIET = {"enable.metrics.push": False, "log_level": 0}
 
 
 class Refused(Exception):
@@ -64,6 +66,7 @@ class Ledger:
         # Before reading: nobody else writes from here on, so what is read is all there is.
         self._producer = Producer(
             {
+                **QUIET,
                 "bootstrap.servers": bootstrap_servers,
                 "transactional.id": "ledger",
                 "partitioner": "murmur2_random",
@@ -175,12 +178,14 @@ def read(bootstrap_servers: str, topic: str, begin: Mapping[int, int]) -> Iterat
     """What is committed, from the given offset of each partition to its end now."""
     consumer = Consumer(
         {
+            **QUIET,
             "bootstrap.servers": bootstrap_servers,
             "group.id": "ledger-replay",  # required by the client; nothing is committed to it
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 50,  # so long does the end of a topic take to be seen
         }
     )
     try:
@@ -206,7 +211,7 @@ def create_topics(bootstrap_servers: str) -> None:
         NewTopic(EVENTS, PARTITIONS, config={"retention.ms": "-1"}),
         NewTopic(SNAPSHOTS, PARTITIONS, config={"cleanup.policy": "compact"}),
     ]
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin = AdminClient({**QUIET, "bootstrap.servers": bootstrap_servers})
     for created in admin.create_topics(topics).values():
         try:
             created.result(TIMEOUT_S)

@@ -25,7 +25,13 @@ def main() -> int:
     parser.add_argument("--bootstrap-server", default="localhost:9092")
     given = parser.parse_args()
     # Whole batches are given to a worker: in large ones, many jobs would wait for one of them.
-    producer = Producer({"bootstrap.servers": given.bootstrap_server, "batch.num.messages": 10})
+    producer = Producer(
+        {
+            "bootstrap.servers": given.bootstrap_server,
+            "batch.num.messages": 10,
+            "enable.metrics.push": False,
+        }
+    )
     for text in [*given.text, *made_up(given.many)]:
         producer.produce(JOBS, text if text == "{" else json.dumps({"id": uuid.uuid4().hex, "text": text}))
         producer.poll(0)

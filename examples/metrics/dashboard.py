@@ -21,9 +21,10 @@ MINUTES, ALERTS = "host-minutes", "host-alerts"
 PAGE = """<!doctype html><meta charset="utf-8"><title>Hosts</title>
 <style>
   body { font: 16px/1.5 system-ui, sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem }
-  table { width: 100%; border-collapse: collapse } th, td { text-align: left; padding: .3rem .6rem }
+  table { width: 100%; border-collapse: collapse } td { padding: .3rem .6rem .3rem 0 }
   tr + tr td { border-top: 1px solid #8884 } .raised { color: #c62a2f; font-weight: 600 }
-  meter { width: 9rem }
+  #hosts tr:first-child, small { opacity: .65 } small { margin-left: .5rem }
+  meter { width: 9rem; margin-right: .6rem }
 </style>
 <h1>Hosts</h1><table id="hosts"></table><h2>Alerts</h2><table id="alerts"></table>
 <script type="module">
@@ -37,16 +38,21 @@ function row(cells, kind) {
   }
   return row;
 }
-function meter(value) {
-  const bar = document.createElement("meter");
-  Object.assign(bar, { max: 100, high: 80, optimum: 0, value, title: `${value} %` });
-  return bar;
+function meter(mean, highest) {
+  const bar = document.createElement("meter"), most = document.createElement("small");
+  const all = new DocumentFragment();
+  Object.assign(bar, { max: 100, high: 80, optimum: 0, value: mean });
+  most.append(`up to ${highest.toFixed()} %`);
+  all.append(bar, `${mean.toFixed()} %`, most);
+  return all;
 }
 async function look() {
   const { hosts, alerts } = await (await fetch("/data")).json();
-  document.querySelector("#hosts").replaceChildren(row(["host", "cpu, last minute", "memory"]),
-    ...hosts.map(({ host, mean }) => row([host, meter(mean.cpu), meter(mean.memory)])));
-  document.querySelector("#alerts").replaceChildren(
+  document.querySelector("#hosts").replaceChildren(row(["host", "cpu, this minute", "memory"]),
+    ...hosts.map(({ host, mean, highest }) =>
+      row([host, meter(mean.cpu, highest.cpu), meter(mean.memory, highest.memory)])));
+  const none = alerts.length ? [] : [row(["none"])];
+  document.querySelector("#alerts").replaceChildren(...none,
     ...alerts.map(({ what, state, value, at }) =>
       row([what, state, `${value} %`, new Date(at).toLocaleTimeString()], state)));
 }

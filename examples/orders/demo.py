@@ -24,8 +24,6 @@ from ottla.streams import TableView
 from ottla.testing import BrokerCluster, free_ports
 
 LOOK_S = 2.0
-# Ctrl-C reaches the brokers as well: that they are gone by then is nothing to tell.
-QUIET = {"log_level": "0"}
 
 
 def main() -> int:
@@ -34,13 +32,14 @@ def main() -> int:
     parser.add_argument("--separate", action="store_true", help="a process, and a Java, for each pipeline")
     given = parser.parse_args()
     names = ("mailbox", "search", "orders-1", "orders-2", "connect", "console")
-    # Who is ended by SIGTERM leaves this with an exception, and so leaves nothing behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # Who is ended by a signal leaves this with an exception, and so leaves nothing behind.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     ports = dict(zip(names, free_ports("127.0.0.1", len(names)), strict=True))
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-shop-")))
         say("starting three brokers …")
-        cluster = stack.enter_context(BrokerCluster(relayed=False, log_level="warning"))
+        cluster = stack.enter_context(BrokerCluster(relayed=False, log_level="warning", survives_ctrl_c=True))
         create_topics(cluster.bootstrap_servers)
         say(f"brokers: {cluster.bootstrap_servers}")
         say("starting the services; Spark takes a while …")
@@ -61,7 +60,7 @@ def main() -> int:
 def watch(bootstrap_servers: str, shop: Shop) -> None:
     with ExitStack() as stack:
         orders, payments, mails = (
-            stack.enter_context(TableView(bootstrap_servers, topic, key=str, value=kind, properties=QUIET))
+            stack.enter_context(TableView(bootstrap_servers, topic, key=str, value=kind))
             for topic, kind in ((ORDERS, Order), (PAYMENTS, Payment), (MAILS, Mail))
         )
         try:

@@ -52,11 +52,21 @@ SHOTS = {
         (860, 430),
     ),
     "activity": Shot(
-        "site.png",
-        r"(http://localhost:\d+) is the site",
-        "document.querySelectorAll('li').length > 2",
-        (860, 380),
-        "location.hash = 'lamps'; document.querySelector('button').click()",
+        "live.png",
+        r"(http://localhost:\d+) shows what is going on",
+        "document.querySelectorAll('#visits tr').length > 8"
+        " && document.querySelectorAll('#pages tr').length > 4"
+        " && +document.querySelector('#funnel tr:last-child .number').textContent > 9",
+        (900, 620),
+    ),
+    "logs": Shot(
+        "search.png",
+        r"(http://localhost:\d+) finds lines",
+        "document.querySelectorAll('tr.error').length > 12"
+        " && document.querySelectorAll('.bars').length === 3"
+        " && document.querySelector('.bars i:nth-child(2)')",
+        (1100, 640),
+        "document.querySelector('#q').value = 'host-0 checkout error'",
     ),
 }
 

@@ -9,6 +9,7 @@ from tests.integration.examples.test_log_examples import load_example
 from ottla.streams.testing import TopologyTestDriver
 
 pipeline = load_example("activity/pipeline.py")
+live = load_example("activity/live.py")
 tracker = load_example("activity/tracker.py")
 MINUTE = 60_000
 
@@ -40,7 +41,16 @@ def test_a_step_counts_once_and_in_order() -> None:
         funnel = driver.create_output_topic("funnel", str, str)
         for topic in ("clicks", "page-views", "clicks", "searches", "searches", "clicks", "clicks"):
             topics[topic].pipe_input("ann", {"page": "home", "text": "x"})
-        assert [record.key for record in funnel.read_records()] == ["viewed", "searched", "clicked"]
+        assert funnel.read_key_values() == [("ann", step) for step in ("viewed", "searched", "clicked")]
+
+
+def test_the_page_counts_who_got_how_far_and_shows_the_last_minute() -> None:
+    assert live.funnel_of(["viewed", "clicked", "viewed"]) == {"viewed": 3, "searched": 1, "clicked": 1}
+    rows = [
+        {"page": page, "from_ms": at, "views": n} for page, at, n in (("a", 0, 9), ("b", 1, 1), ("c", 1, 2))
+    ]
+    assert [row["page"] for row in live.popular(rows)] == ["c", "b"]
+    assert live.popular([]) == []
 
 
 @pytest.mark.parametrize(
