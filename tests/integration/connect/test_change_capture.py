@@ -306,7 +306,7 @@ def test_each_change_is_there_once_over_lost_connections_and_restarts(
 def test_the_guide_shows_what_happens(address: str, broker: InProcessBroker, server: PostgresServer) -> None:
     guide = (Path(__file__).parents[3] / "docs/guides/change-capture.md").read_text()
     first, second = re.findall(r"^```sql\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
-    _, command = re.findall(r"^```sh\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
+    [command] = re.findall(r"^```sh\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
     for there, here in (
         ("localhost:8083", address),
         ('"localhost"', '"127.0.0.1"'),

@@ -24,8 +24,8 @@ PROGRAMS = dict(re.findall(r"^```python file=(\S+)\n(.*?)^```$", GUIDE, re.DOTAL
 
 def test_a_file_goes_into_a_topic_and_out_again(tmp_path: Path) -> None:
     commands = re.findall(r"^```sh\n(.*?)^```$", GUIDE, re.DOTALL | re.MULTILINE)
-    assert len(commands) == 3
-    start = commands[1].removeprefix("ottla ").split()
+    assert len(commands) == 2
+    start = commands[0].removeprefix("ottla ").split()
     with InProcessBroker() as broker:
         start[start.index("localhost:9092")] = broker.bootstrap_servers
         any_port = [
@@ -39,7 +39,7 @@ def test_a_file_goes_into_a_topic_and_out_again(tmp_path: Path) -> None:
             try:
                 assert worker.stdout is not None
                 address = worker.stdout.readline().removeprefix("Ready: http://").partition(",")[0]
-                script = commands[2].replace("localhost:8083", address)
+                script = commands[1].replace("localhost:8083", address)
                 done = subprocess.run(
                     ["sh", "-e", "-c", script],
                     cwd=tmp_path,

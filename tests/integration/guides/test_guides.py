@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -151,3 +152,9 @@ def test_the_security_guide_does_what_it_says(tmp_path: Path) -> None:
         ]
     finally:
         shell("ottla stop --data-dir closed/data", "stopped")
+
+
+def test_the_installing_guide_lists_all_extras() -> None:
+    project = tomllib.loads((GUIDES.parents[1] / "pyproject.toml").read_text())["project"]
+    listed = re.findall(r"^\| `([a-z]+)` \|", (GUIDES / "installing.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(project["optional-dependencies"].keys() - {"dev", "docs"})
