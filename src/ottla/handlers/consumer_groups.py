@@ -19,22 +19,25 @@ from kio.schema.consumer_group_heartbeat.v1.response import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from kio.schema.types import GroupId, TopicName
+from kio.schema.types import TopicName
 from kio.static.primitive import i8, i32, i32Timedelta
 
 from ottla.coordinator.groups.commands import ConsumerHeartbeatRequest, Partitions
 from ottla.coordinator.groups.consumer_group import ConsumerMember
-from ottla.handlers.authorized import NOT_ASKED, describable, operations_on, require
+from ottla.handlers.authorized import describable
 from ottla.handlers.context import Broker, RequestContext
-from ottla.handlers.outcome import error_message
+from ottla.handlers.group_members import (
+    GroupWithMembers,
+    assigned_topics,
+    described_groups,
+    described_topics,
+)
 from ottla.handlers.refusal import answer_with
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.image import MetadataImage
-from ottla.runtime.turns import in_turns
-from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
-from ottla.wire.errors import ErrorCode, KafkaError, TopicAuthorizationFailed
+from ottla.wire.errors import ErrorCode, TopicAuthorizationFailed
 
 FIRST_WITH_OWN_MEMBER_ID = 1
 CLASSIC_MEMBER, CONSUMER_MEMBER = i8(0), i8(1)
@@ -80,7 +83,9 @@ async def consumer_group_heartbeat(
         member_id=reply.member_id,
         member_epoch=i32(reply.member_epoch),
         heartbeat_interval=i32Timedelta.parse(datetime.timedelta(milliseconds=reply.heartbeat_interval_ms)),
-        assignment=None if assigned is None else _assignment(assigned),
+        assignment=None
+        if assigned is None
+        else Assignment(topic_partitions=assigned_topics(TopicPartitions, assigned)),
     )
 
 
@@ -96,57 +101,18 @@ def _shown(broker: Broker, context: RequestContext, partitions: Partitions) -> P
     }
 
 
-def _assignment(partitions: Partitions) -> Assignment:
-    return Assignment(
-        topic_partitions=tuple(
-            TopicPartitions(topic_id=topic_id, partitions=tuple(map(i32, sorted(indexes))))
-            for topic_id, indexes in sorted(partitions.items())
-        )
-    )
-
-
 @handles(ApiKey.CONSUMER_GROUP_DESCRIBE)
 async def consumer_group_describe(
     broker: Broker, context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
-    async def describe(group_id: str) -> described.DescribedGroup:
-        operations = NOT_ASKED
-        try:
-            require(context, Operation.DESCRIBE, AclResource.GROUP, group_id)
-            group = await broker.groups.describe_consumer(group_id)
-            if request.include_authorized_operations:
-                operations = operations_on(context, AclResource.GROUP, group_id)
-            members = tuple(_member(broker.metadata.image, *member) for member in group.members)
-            if not describable(context, _topics_of(members)):
-                raise TopicAuthorizationFailed(
-                    "The group has described topic(s) that the client is not authorized to describe."
-                )
-        except KafkaError as error:
-            return described.DescribedGroup(
-                error_code=error.code,
-                error_message=error_message(error),
-                group_id=GroupId(group_id),
-                group_state="",
-                group_epoch=i32(0),
-                assignment_epoch=i32(0),
-                assignor_name="",
-                members=(),
-                authorized_operations=NOT_ASKED,
-            )
-        return described.DescribedGroup(
-            error_code=ErrorCode.none,
-            group_id=GroupId(group_id),
-            group_state=group.state,
-            group_epoch=i32(group.epoch),
-            assignment_epoch=i32(group.assignment_epoch),
-            assignor_name=group.assignor,
-            members=members,
-            authorized_operations=operations,
-        )
+    async def find(group_id: str) -> GroupWithMembers:
+        group = await broker.groups.describe_consumer(group_id)
+        members = tuple(_member(broker.metadata.image, *member) for member in group.members)
+        return GroupWithMembers(group, members, _topics_of(members))
 
     return ConsumerGroupDescribeResponse(
         throttle_time=context.session.throttle_time,
-        groups=tuple([await describe(group_id) async for group_id in in_turns(request.group_ids)]),
+        groups=await described_groups(described.DescribedGroup, context, request, find),
     )
 
 
@@ -179,13 +145,5 @@ def _member(
 
 def _described(image: MetadataImage, partitions: Partitions) -> described.Assignment:
     return described.Assignment(
-        topic_partitions=tuple(
-            described.TopicPartitions(
-                topic_id=topic_id,
-                topic_name=TopicName(image.topic_names[topic_id]),
-                partitions=tuple(map(i32, sorted(indexes))),
-            )
-            for topic_id, indexes in sorted(partitions.items())
-            if topic_id in image.topic_names
-        )
+        topic_partitions=described_topics(described.TopicPartitions, image, partitions)
     )

@@ -16,23 +16,26 @@ from kio.schema.share_group_heartbeat.v1.response import (
     ShareGroupHeartbeatResponse,
     TopicPartitions,
 )
-from kio.schema.types import GroupId, TopicName
+from kio.schema.types import TopicName
 from kio.static.primitive import i32, i32Timedelta
 
 from ottla.coordinator.groups.commands import Partitions, ShareHeartbeatRequest
 from ottla.coordinator.groups.share_group import ShareMember
-from ottla.handlers.authorized import NOT_ASKED, describable, operations_on, require
+from ottla.handlers.authorized import describable
 from ottla.handlers.context import Broker, RequestContext
-from ottla.handlers.outcome import error_message
+from ottla.handlers.group_members import (
+    GroupWithMembers,
+    assigned_topics,
+    described_groups,
+    described_topics,
+)
 from ottla.handlers.refusal import answer_with
 from ottla.handlers.registry import handles
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.metadata.features import SHARE_VERSION
 from ottla.metadata.image import MetadataImage
-from ottla.runtime.turns import in_turns
-from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
-from ottla.wire.errors import ErrorCode, KafkaError, TopicAuthorizationFailed, UnsupportedVersion
+from ottla.wire.errors import ErrorCode, TopicAuthorizationFailed, UnsupportedVersion
 
 
 def require_share_groups(broker: Broker) -> None:
@@ -71,16 +74,9 @@ async def share_group_heartbeat(
         member_id=reply.member_id,
         member_epoch=i32(reply.member_epoch),
         heartbeat_interval=i32Timedelta.parse(datetime.timedelta(milliseconds=reply.heartbeat_interval_ms)),
-        assignment=None if reply.assignment is None else _assignment(reply.assignment),
-    )
-
-
-def _assignment(partitions: Partitions) -> Assignment:
-    return Assignment(
-        topic_partitions=tuple(
-            TopicPartitions(topic_id=topic_id, partitions=tuple(map(i32, sorted(indexes))))
-            for topic_id, indexes in sorted(partitions.items())
-        )
+        assignment=None
+        if reply.assignment is None
+        else Assignment(topic_partitions=assigned_topics(TopicPartitions, reply.assignment)),
     )
 
 
@@ -88,46 +84,16 @@ def _assignment(partitions: Partitions) -> Assignment:
 async def share_group_describe(
     broker: Broker, context: RequestContext, request: ShareGroupDescribeRequest
 ) -> described.ShareGroupDescribeResponse:
-    async def describe(group_id: str) -> described.DescribedGroup:
-        operations = NOT_ASKED
-        try:
-            require_share_groups(broker)
-            require(context, Operation.DESCRIBE, AclResource.GROUP, group_id)
-            group = await broker.groups.describe_share(group_id)
-            if request.include_authorized_operations:
-                operations = operations_on(context, AclResource.GROUP, group_id)
-            members = tuple(_member(broker.metadata.image, *member) for member in group.members)
-            topics = {str(t.topic_name) for m in members for t in m.assignment.topic_partitions}
-            if not describable(context, topics):
-                raise TopicAuthorizationFailed(
-                    "The group has described topic(s) that the client is not authorized to describe."
-                )
-        except KafkaError as error:
-            return described.DescribedGroup(
-                error_code=error.code,
-                error_message=error_message(error),
-                group_id=GroupId(group_id),
-                group_state="",
-                group_epoch=i32(0),
-                assignment_epoch=i32(0),
-                assignor_name="",
-                members=(),
-                authorized_operations=NOT_ASKED,
-            )
-        return described.DescribedGroup(
-            error_code=ErrorCode.none,
-            group_id=GroupId(group_id),
-            group_state=group.state,
-            group_epoch=i32(group.epoch),
-            assignment_epoch=i32(group.assignment_epoch),
-            assignor_name=group.assignor,
-            members=members,
-            authorized_operations=operations,
-        )
+    async def find(group_id: str) -> GroupWithMembers:
+        require_share_groups(broker)
+        group = await broker.groups.describe_share(group_id)
+        members = tuple(_member(broker.metadata.image, *member) for member in group.members)
+        topics = {str(t.topic_name) for m in members for t in m.assignment.topic_partitions}
+        return GroupWithMembers(group, members, topics)
 
     return described.ShareGroupDescribeResponse(
         throttle_time=context.session.throttle_time,
-        groups=tuple([await describe(group_id) async for group_id in in_turns(request.group_ids)]),
+        groups=await described_groups(described.DescribedGroup, context, request, find),
     )
 
 
@@ -140,14 +106,6 @@ def _member(image: MetadataImage, member: ShareMember, assigned: Partitions) -> 
         client_host=member.client_host,
         subscribed_topic_names=tuple(map(TopicName, member.topics)),
         assignment=described.Assignment(
-            topic_partitions=tuple(
-                described.TopicPartitions(
-                    topic_id=topic_id,
-                    topic_name=TopicName(image.topic_names[topic_id]),
-                    partitions=tuple(map(i32, sorted(indexes))),
-                )
-                for topic_id, indexes in sorted(assigned.items())
-                if topic_id in image.topic_names
-            )
+            topic_partitions=described_topics(described.TopicPartitions, image, assigned)
         ),
     )

@@ -7,12 +7,22 @@ import random
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ottla.cli.cluster.record_printing import (
+    CLIENT_OPTIONS,
+    POLL_SECONDS,
+    PRINTING_OPTIONS,
+    READING_OPTIONS,
+    RecordPrinter,
+    fail_if_hopeless,
+    group_of,
+)
 from ottla.cli.framework import properties
 from ottla.cli.framework.errors import ToolError
 from ottla.cli.framework.output import warn
-from ottla.cli.framework.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
+from ottla.cli.framework.renamed_options import take_renamed
+from ottla.cli.framework.tool import Option, Tool
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -20,27 +30,26 @@ if TYPE_CHECKING:
     from ottla.cli.cluster.admin import Admin
 
 _BATCH_MAX = 500
-_POLL_SECONDS = 0.2
+_RENAMED = (
+    ("consumer-property", "command-property"),
+    ("consumer.config", "command-config"),
+    ("property", "formatter-property"),
+)
 
 
 def run(given: argparse.Namespace) -> int:
     from ottla.cli.cluster import clients
     from ottla.cli.cluster.admin import cluster
-    from ottla.cli.cluster.formatters import formatter
 
     _check(given)
     settings = _settings(given)
-    args = properties.merged("formatter-property", given.formatter_config, given.formatter_property)
-    for option in ("key_deserializer", "value_deserializer"):
-        if getattr(given, option):
-            args[option.replace("_", ".")] = getattr(given, option)
-    form = formatter(given.formatter, args)
+    printer = RecordPrinter(given)
     with cluster(given, settings) as admin:
         admin.peer()
         consumer = clients.consumer(given, settings)
         _subscribe(given, admin, consumer)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    loop = _Loop(given, consumer, form)
+    loop = _Loop(given, consumer, printer)
     try:
         loop.run()
     finally:
@@ -50,35 +59,28 @@ def run(given: argparse.Namespace) -> int:
 
 
 class _Loop:
-    def __init__(self, given: argparse.Namespace, consumer: Consumer, form: Any) -> None:
+    def __init__(self, given: argparse.Namespace, consumer: Consumer, printer: RecordPrinter) -> None:
         self._given = given
         self._consumer = consumer
-        self._form = form
+        self._printer = printer
         self._timeout_s = float("inf") if given.timeout_ms is None else given.timeout_ms / 1000
         self.count = 0
 
     def run(self) -> None:
-        import json
-
-        from ottla.cli.cluster.formatters import message_json
-
-        given, out = self._given, sys.stdout.buffer
+        given = self._given
         limit = given.max_messages if given.max_messages is not None else float("inf")
         heard = time.monotonic()
         while self.count < limit and time.monotonic() - heard <= self._timeout_s:
             wanted = int(min(limit - self.count, _BATCH_MAX))
-            messages = self._consumer.consume(wanted, min(_POLL_SECONDS, self._timeout_s))
+            messages = self._consumer.consume(wanted, min(POLL_SECONDS, self._timeout_s))
             for message in messages:
                 if (error := message.error()) is not None:
-                    self._fail_if_hopeless(error)
+                    fail_if_hopeless(self._given, error)
                     continue
                 self.count += 1
                 heard = time.monotonic()
                 try:
-                    if given.json:
-                        out.write(json.dumps(message_json(message)).encode() + b"\n")
-                    else:
-                        out.write(self._form(message))
+                    self._printer.print(message)
                 except ToolError as problem:
                     if not given.skip_message_on_error:
                         raise
@@ -87,33 +89,11 @@ class _Loop:
                 if given.partition is None:
                     self._consumer.store_offsets(message)
             if messages:
-                out.flush()
-
-    def _fail_if_hopeless(self, error: Any) -> None:
-        from confluent_kafka import KafkaError
-
-        if error.code() == KafkaError._PARTITION_EOF or error.retriable():
-            return
-        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            warn(self._given, error.str())
-            return
-        raise ToolError(error.str())
+                sys.stdout.buffer.flush()
 
 
 def _check(given: argparse.Namespace) -> None:
-    for old, new in (
-        ("consumer-property", "command-property"),
-        ("consumer.config", "command-config"),
-        ("property", "formatter-property"),
-    ):
-        old_attribute, new_attribute = (name.replace("-", "_").replace(".", "_") for name in (old, new))
-        if getattr(given, old_attribute):
-            if getattr(given, new_attribute):
-                raise ToolError(f"Options --{old} and --{new} cannot be specified together.")
-            warn(
-                given, f"--{old} is deprecated and will be removed in a future version. Use --{new} instead."
-            )
-            setattr(given, new_attribute, getattr(given, old_attribute))
+    take_renamed(given, _RENAMED)
     if (given.topic is None) == (given.include is None):
         raise ToolError("give exactly one of --topic or --include")
     if given.partition is not None:
@@ -133,12 +113,8 @@ def _check(given: argparse.Namespace) -> None:
 
 def _settings(given: argparse.Namespace) -> dict[str, str]:
     settings = properties.merged("command-property", given.command_config, given.command_property)
-    groups = {group for group in (given.group, settings.get("group.id")) if group is not None}
-    if len(groups) > 1:
-        raise ToolError(
-            f"The group ids provided in different places do not match: {', '.join(sorted(groups))}"
-        )
-    if groups and given.partition is not None:
+    group = group_of(given, settings)
+    if group is not None and given.partition is not None:
         raise ToolError("Options group and partition cannot be specified together.")
     reset = settings.setdefault("auto.offset.reset", "earliest" if given.from_beginning else "latest")
     if given.from_beginning and reset != "earliest":
@@ -147,8 +123,8 @@ def _settings(given: argparse.Namespace) -> dict[str, str]:
     settings.setdefault("client.id", "console-consumer")
     if given.isolation_level is not None or "isolation.level" not in settings:
         settings["isolation.level"] = given.isolation_level or "read_uncommitted"
-    if groups:
-        settings["group.id"] = groups.pop()
+    if group is not None:
+        settings["group.id"] = group
     else:
         settings["group.id"] = f"console-consumer-{random.randrange(100_000)}"
         settings.setdefault("enable.auto.commit", "false")
@@ -186,28 +162,13 @@ TOOL = Tool(
     description="Print the records of topics.",
     run=run,
     options=(
-        BOOTSTRAP_SERVER,
-        Option("topic", "the topic to read", "TOPIC"),
+        *READING_OPTIONS,
         Option("include", "a regular expression of topics to read", "REGEX"),
         Option("partition", "the only partition to read", "NUMBER", int),
         Option("offset", "where to begin in the partition: a number, earliest or latest", "OFFSET"),
         Option("from-beginning", "begin with the oldest record where the group has no offsets yet"),
         Option("group", "the consumer group to read in", "GROUP"),
-        Option("max-messages", "end after so many records", "COUNT", int),
-        Option("timeout-ms", "end when no record has come for so long", "MS", int),
-        Option(
-            "formatter-property",
-            "how records are printed: print.timestamp, print.key, print.offset, print.epoch, "
-            "print.partition, print.headers, print.value, key.separator (tab), line.separator, "
-            "headers.separator (,), null.literal, key.deserializer, value.deserializer, "
-            "headers.deserializer; may be repeated",
-            "KEY=VALUE",
-            repeats=True,
-        ),
-        Option("formatter-config", "a properties file with how records are printed", "FILE"),
-        Option("formatter", "the class that prints records", "CLASS", default="DefaultMessageFormatter"),
-        Option("key-deserializer", "the class that reads keys", "CLASS"),
-        Option("value-deserializer", "the class that reads values", "CLASS"),
+        *PRINTING_OPTIONS,
         Option(
             "isolation-level",
             "read_committed leaves out what open and aborted transactions wrote",
@@ -215,12 +176,8 @@ TOOL = Tool(
             choices=("read_uncommitted", "read_committed"),
         ),
         Option("skip-message-on-error", "go on after a record that cannot be printed"),
-        COMMAND_CONFIG,
-        Option("command-property", "a setting of the consumer; may be repeated", "KEY=VALUE", repeats=True),
-        Option("property", "the old name of --formatter-property", "KEY=VALUE", repeats=True),
-        Option("consumer-property", "the old name of --command-property", "KEY=VALUE", repeats=True),
+        *CLIENT_OPTIONS,
         Option("consumer.config", "the old name of --command-config", "FILE"),
-        Option("enable-systest-events", "accepted for compatibility"),
     ),
     examples=(
         "--bootstrap-server localhost:9092 --topic orders --from-beginning",

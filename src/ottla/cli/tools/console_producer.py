@@ -9,11 +9,18 @@ from typing import Any
 
 from ottla.cli.framework import properties
 from ottla.cli.framework.errors import ToolError
-from ottla.cli.framework.output import show, warn
+from ottla.cli.framework.output import show
+from ottla.cli.framework.renamed_options import take_renamed
 from ottla.cli.framework.tool import BOOTSTRAP_SERVER, COMMAND_CONFIG, Option, Tool
 
 _POLL_EVERY = 1000
 _FLUSH_SECONDS = 0.2
+_RENAMED = (
+    ("producer-property", "command-property"),
+    ("producer.config", "command-config"),
+    ("property", "reader-property"),
+    ("max-partition-memory-bytes", "batch-size"),
+)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -21,7 +28,7 @@ def run(given: argparse.Namespace) -> int:
     from ottla.cli.cluster.admin import cluster
     from ottla.cli.cluster.lines import LineReader
 
-    _replace_deprecated(given)
+    take_renamed(given, _RENAMED)
     if given.line_reader.rpartition(".")[2] != "LineMessageReader":
         raise ToolError(f"--line-reader {given.line_reader} is unknown; there is only LineMessageReader")
     reader = LineReader(properties.merged("reader-property", given.reader_config, given.reader_property))
@@ -81,23 +88,6 @@ def _lines() -> Iterator[str]:
         except EOFError:
             print()
             return
-
-
-def _replace_deprecated(given: argparse.Namespace) -> None:
-    for old, new in (
-        ("producer-property", "command-property"),
-        ("producer.config", "command-config"),
-        ("property", "reader-property"),
-        ("max-partition-memory-bytes", "batch-size"),
-    ):
-        old_attribute, new_attribute = (name.replace("-", "_").replace(".", "_") for name in (old, new))
-        if getattr(given, old_attribute):
-            if getattr(given, new_attribute):
-                raise ToolError(f"Options --{new} and --{old} cannot be specified together.")
-            warn(
-                given, f"--{old} is deprecated and will be removed in a future version. Use --{new} instead."
-            )
-            setattr(given, new_attribute, getattr(given, old_attribute))
 
 
 def _settings(given: argparse.Namespace) -> dict[str, str]:

@@ -3,47 +3,44 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
-import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli.cluster.group_tables import MISSING, aligned, places_text
+from ottla.cli.cluster.group_actions import (
+    ACTION_OPTIONS,
+    RESET_OPTIONS,
+    Describe,
+    asked_cluster,
+    chosen_action,
+    delete_each,
+    describe_each,
+    flag_of,
+    listed,
+    show_deleted_offsets,
+    show_groups,
+    show_resets,
+)
+from ottla.cli.cluster.group_tables import MISSING, places_text
 from ottla.cli.framework.errors import Refused, ToolError
 from ottla.cli.framework.output import Table, show
-from ottla.cli.framework.properties import merged
-from ottla.cli.framework.tool import COMMAND_CONFIG, EITHER_SERVER, Option, Tool
+from ottla.cli.framework.tool import Option, Tool
 
 if TYPE_CHECKING:
     from ottla.cli.cluster.admin import Admin
     from ottla.client.admin.groups import Group
     from ottla.client.admin.topics import Partition
 
-_ACTIONS = ("list", "describe", "delete", "reset_offsets", "delete_offsets")
 _WATCH_SECONDS = 2.0
 
 
 def run(given: argparse.Namespace) -> int:
-    from ottla.cli.cluster.admin import cluster
-
     if given.validate_regex is not None:
         return _validate_regex(given)
-    if not given.bootstrap_server:
-        raise ToolError("--bootstrap-server is required")
-    actions = [action for action in _ACTIONS if getattr(given, action)]
-    if len(actions) != 1:
-        raise ToolError("give exactly one of --list, --describe, --delete, --reset-offsets, --delete-offsets")
-    if actions != ["list"] and not given.group and not given.all_groups:
-        raise ToolError(f"--{actions[0].replace('_', '-')} needs --group or --all-groups")
-    if given.describe and sum((given.members, given.offsets, given.state is not None)) > 1:
-        raise ToolError("--describe takes at most one of --members, --offsets and --state")
-    properties = merged("command-config", given.command_config)
-    if given.timeout is not None:
-        properties["default.api.timeout.ms"] = str(given.timeout)
-    with cluster(given, properties) as admin:
-        return _RUN[actions[0]](given, admin)
+    action = chosen_action(given)
+    if action != "list" and not given.group and not given.all_groups:
+        raise ToolError(f"{flag_of(action)} needs --group or --all-groups")
+    with asked_cluster(given) as admin:
+        return _RUN[action](given, admin)
 
 
 def _validate_regex(given: argparse.Namespace) -> int:
@@ -63,49 +60,23 @@ def _validate_regex(given: argparse.Namespace) -> int:
 def _list(given: argparse.Namespace, admin: Admin) -> int:
     from ottla.client.admin.groups import list_groups
 
-    states = [state.strip() for state in (given.state or "").split(",") if state]
-    types = [kind.strip() for kind in (given.type or "").split(",") if kind]
-    groups = admin.call(list_groups, states, types)
+    groups = admin.call(list_groups, listed(given.state), listed(given.type))
     head = ["GROUP"] + (["TYPE"] if given.type is not None else [])
     head += ["STATE"] if given.state is not None else []
     rows = [[getattr(group, {"GROUP": "id"}.get(name, name.lower())) for name in head] for group in groups]
     data = [{"group": group.id, "type": group.type, "state": group.state} for group in groups]
-    lines = [row[0] for row in rows] if len(head) == 1 else aligned([head, *rows])
-    show(given, data, lines, [Table(head, rows)])
+    show_groups(given, head, rows, data)
     return 0
 
 
 def _describe(given: argparse.Namespace, admin: Admin) -> int:
-    if given.members:
-        describe = _members
-    elif given.state is not None:
-        describe = _state
-    else:
-        describe = _offsets
+    describe: Describe = _members if given.members else _offsets if given.state is None else _state
     if given.watch:
         return _watch(given, admin, describe)
-    failed = False
-    data: list[dict[str, Any]] = []
-    lines: list[str] = []
-    tables: list[Table] = []
-    for name in _groups(given, admin):
-        try:
-            table, note = describe(given, admin, name)
-        except Refused as error:
-            failed = True
-            print(f"{given.prog}: {_failure(name, error)}", file=sys.stderr)
-            continue
-        if note:
-            print(f"\n{note}", file=sys.stderr)
-        if table.rows:
-            lines += ["", *aligned([table.columns, *table.rows])]
-            tables.append(table)
-        data += [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    show(given, data, lines, tables)
-    return 1 if failed else 0
+    return describe_each(given, admin, _groups(given, admin), describe, "consumer")
 
 
-def _watch(given: argparse.Namespace, admin: Admin, describe: Callable[..., tuple[Table, str]]) -> int:
+def _watch(given: argparse.Namespace, admin: Admin, describe: Describe) -> int:
     """The table, again and again, until somebody has seen enough."""
     from rich.console import Group as Stack
     from rich.live import Live
@@ -197,27 +168,7 @@ def _state(given: argparse.Namespace, admin: Admin, name: str) -> tuple[Table, s
 
 
 def _delete(given: argparse.Namespace, admin: Admin) -> int:
-    from ottla.client.admin.groups import delete_group
-
-    done: list[str] = []
-    failed: dict[str, str] = {}
-    for name in _groups(given, admin):
-        try:
-            admin.call(delete_group, name)
-            done.append(name)
-        except Refused as error:
-            failed[name] = error.reason
-    quoted = ", ".join(f"'{name}'" for name in done)
-    lines: list[str] = []
-    if not failed:
-        lines = [f"Deletion of requested consumer groups ({quoted}) was successful."]
-    else:
-        lines = ["", "Error: Deletion of some consumer groups failed:"]
-        lines += [f"* Group '{name}' could not be deleted due to: {why}" for name, why in failed.items()]
-        if done:
-            lines += ["", f"These consumer groups were deleted successfully: {quoted}"]
-    show(given, {"deleted": done, "failed": failed}, lines)
-    return 1 if failed else 0
+    return delete_each(given, admin, _groups(given, admin), "consumer")
 
 
 def _reset_offsets(given: argparse.Namespace, admin: Admin) -> int:
@@ -226,8 +177,6 @@ def _reset_offsets(given: argparse.Namespace, admin: Admin) -> int:
     from ottla.wire.errors import ErrorCode
 
     how = scenario(given)
-    if given.execute and given.dry_run:
-        raise ToolError("--execute and --dry-run cannot be used together")
     now_ms = time.time_ns() // 1_000_000
     resets: dict[str, dict[Partition, int]] = {}
     for name in _groups(given, admin):
@@ -246,21 +195,7 @@ def _reset_offsets(given: argparse.Namespace, admin: Admin) -> int:
         resets[name] = new_offsets(given, admin, name, how, now_ms, known)
         if given.execute and resets[name]:
             admin.call(commit_offsets, name, resets[name])
-    rows: list[tuple[Any, ...]] = [
-        (name, place.topic, place.number, offset)
-        for name, offsets in resets.items()
-        for place, offset in offsets.items()
-    ]
-    if given.export:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(
-            row[1:] if len(given.group) == 1 else row for row in rows
-        )
-        show(given, rows, [text.getvalue()])
-        return 0
-    head = ("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")
-    data = [dict(zip(("group", "topic", "partition", "newOffset"), row, strict=True)) for row in rows]
-    show(given, data, ["", *aligned([head, *rows])] if rows else [""], [Table(head, rows)])
+    show_resets(given, resets)
     return 0
 
 
@@ -271,34 +206,13 @@ def _delete_offsets(given: argparse.Namespace, admin: Admin) -> int:
     (name,) = _groups(given, admin)
     places = chosen_partitions(given, admin, list(admin.call(committed_offsets, name)))
     results = admin.call(delete_offsets, name, places)
-    rows = [
-        (place.topic, place.number, f"Error: {why}" if why else "Successful")
-        for place, why in sorted(results.items())
-    ]
-    failed = any(results.values())
-    lines = (
-        ["", "Error: Encountered some partition-level error, see the follow-up details."]
-        if failed
-        else [f"Request succeeded for deleting offsets from group {name}."]
-    )
-    head = ("TOPIC", "PARTITION", "STATUS")
-    data = [dict(zip(("topic", "partition", "status"), row, strict=True)) for row in rows]
-    show(given, data, [*lines, "", *aligned([head, *rows])], [Table(head, rows)])
-    return 1 if failed else 0
+    return show_deleted_offsets(given, name, ("TOPIC", "PARTITION", "STATUS"), results)
 
 
 def _groups(given: argparse.Namespace, admin: Admin) -> list[str]:
     from ottla.client.admin.groups import list_groups
 
     return [group.id for group in admin.call(list_groups)] if given.all_groups else list(given.group)
-
-
-def _failure(name: str, error: Refused) -> str:
-    from ottla.wire.errors import ErrorCode
-
-    if error.code == ErrorCode.group_id_not_found:
-        return f"Error: Consumer group '{name}' does not exist."
-    return f"Error: {error.reason}"
 
 
 def _note(group: Group) -> str:
@@ -322,40 +236,12 @@ TOOL = Tool(
     description="See lag and members of consumer groups, reset their offsets, delete them.",
     run=run,
     options=(
-        EITHER_SERVER,
-        COMMAND_CONFIG,
-        Option("list", "list groups"),
-        Option("describe", "show a group: its offsets and lag, or its --members or --state"),
-        Option("delete", "delete groups"),
-        Option("reset-offsets", "set where a group goes on; see --execute"),
-        Option("delete-offsets", "delete a group's offsets of topics"),
-        Option("group", "the group; may be repeated", "GROUP", repeats=True),
-        Option("all-groups", "all groups"),
-        Option("topic", "a topic, or TOPIC:0,1 for some partitions; may be repeated", "TOPIC", repeats=True),
-        Option("all-topics", "all topics that the group has offsets for"),
-        Option("members", "with --describe: the members"),
-        Option("offsets", "with --describe: the offsets, as without it"),
-        Option(
-            "state",
-            "with --describe: the state; with --list: show states, or only groups in these",
-            "STATES",
-            value_if_bare="",
-        ),
+        *ACTION_OPTIONS,
         Option("type", "with --list: show types, or only groups of these", "TYPES", value_if_bare=""),
-        Option("verbose", "with --describe: more columns"),
         Option("watch", "with --describe: a live view"),
-        Option("dry-run", "with --reset-offsets: only show what would be set, as without --execute"),
-        Option("execute", "with --reset-offsets: do it"),
-        Option("export", "with --reset-offsets: print as CSV, for --from-file"),
-        Option("to-earliest", "to the oldest record"),
-        Option("to-latest", "to the end"),
-        Option("to-current", "to where the group is; to the end where it has no offset"),
-        Option("to-offset", "to an offset", "OFFSET", int),
+        *RESET_OPTIONS,
         Option("shift-by", "forwards, or backwards with a negative number", "COUNT", int),
-        Option("to-datetime", "to the first record of that time", "YYYY-MM-DDTHH:mm:SS.sss"),
         Option("by-duration", "to the first record since so long ago", "PnDTnHnMnS"),
-        Option("from-file", "to what a file of --export says", "FILE"),
-        Option("timeout", "how long requests may take", "MS", int),
         Option("validate-regex", "only check an expression that a member may subscribe with", "REGEX"),
     ),
     examples=(
