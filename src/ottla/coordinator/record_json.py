@@ -11,6 +11,7 @@ Data: TypeAlias = dict[str, Any]
 
 _NUMBER = struct.Struct(">h")
 _TRANSACTION = 0
+_SHARE_SNAPSHOT = 0
 # Which fields the versions of an offset commit have.
 _COMMIT_FIELDS = {
     0: ("offset", "metadata", "commit_timestamp"),
@@ -63,12 +64,17 @@ def group_record(key: bytes, value: bytes | None) -> tuple[Data, Data | None]:
 
 
 def share_record(key: bytes, value: bytes | None) -> tuple[Data, Data | None]:
-    """Of `__share_group_state`."""
-    from ottla.coordinator.share.records import ShareSnapshotKey, decode
+    """As `share_state_record`, for who does not see the type of the key."""
+    key_data, value_data = share_state_record(key, value)
+    return {"kind": "snapshot" if record_number(key) == _SHARE_SNAPSHOT else "update", **key_data}, value_data
+
+
+def share_state_record(key: bytes, value: bytes | None) -> tuple[Data, Data | None]:
+    """Of `__share_group_state`; which kind it is says the type of the key."""
+    from ottla.coordinator.share.records import decode
 
     typed_key, typed_value = decode(key, value)
-    kind = "snapshot" if isinstance(typed_key, ShareSnapshotKey) else "update"
-    return {"kind": kind, **entity(typed_key)}, None if typed_value is None else entity(typed_value)
+    return entity(typed_key), None if typed_value is None else entity(typed_value)
 
 
 def record_number(data: bytes) -> int:

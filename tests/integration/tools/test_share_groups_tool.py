@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.metadata.uuids import uuid_text
 from ottla.testing import InProcessBroker
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "share"))
 from group_calls import GroupCalls
+from share_member import ACCEPT, Member, create_topic, produce
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +92,31 @@ def test_a_group_is_listed_described_reset_and_deleted(on: Any, calls: GroupCall
     gone = described("--members")
     assert (gone.status, "Share group 'workers' does not exist." in gone.err) == (1, True)
     assert "is not a share group" in on("share-groups", "--delete", "--group", "workers").out
+
+
+def test_states_are_dumped_as_apache_kafka_does(tool: Any, tmp_path: Path) -> None:
+    with InProcessBroker(data_dir=str(tmp_path)) as broker:
+        topic_id = create_topic(broker.bootstrap_servers, "jobs")
+        produce(broker.bootstrap_servers, "jobs", "a", "b")
+        member = Member(broker.bootstrap_servers, "workers", topic_id)
+        with member.connection:
+            member.initialize()
+            member.fetch(wait_ms=20_000)
+            member.acknowledge([(0, 0, [ACCEPT])])
+    logs = tmp_path.glob("__share_group_state-*/00000000000000000000.log")
+    (written,) = [str(path) for path in logs if path.stat().st_size]
+    dumped = tool("dump-log", "--share-group-state-decoder", "--files", written)
+    records = [line.partition(" key: ")[2] for line in dumped.lines if " key: " in line]
+    place = f'"data":{{"groupId":"workers","topicId":"{uuid_text(topic_id)}","partition":0}}}}'
+    assert re.fullmatch(
+        rf'\{{"type":"0",{place} payload: \{{"version":"0","data":\{{"snapshotEpoch":0,"stateEpoch":1,'
+        r'"leaderEpoch":-1,"startOffset":0,"deliveryCompleteCount":0,"createTimestamp":\d+,'
+        r'"writeTimestamp":\d+,"stateBatches":\[\]}}',
+        records[0],
+    )
+    batch = '{"firstOffset":0,"lastOffset":0,"deliveryState":2,"deliveryCount":1}'
+    stored = f'"startOffset":0,"deliveryCompleteCount":1,"stateBatches":[{batch}]}}}}'
+    assert any(record.startswith(f'{{"type":"1",{place}') and record.endswith(stored) for record in records)
 
 
 @pytest.mark.parametrize(

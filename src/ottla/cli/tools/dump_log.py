@@ -78,11 +78,15 @@ def _lines(given: argparse.Namespace, path: str, complaints: list[Complaint]) ->
 def _decoder(given: argparse.Namespace) -> Decode | None:
     if given.cluster_metadata_decoder:
         return _metadata
-    if given.offsets_decoder or given.transaction_log_decoder:
+    if given.offsets_decoder or given.transaction_log_decoder or given.share_group_state_decoder:
         from ottla.cli.files.coordinator_json import dumped
-        from ottla.coordinator.record_json import group_record, transaction_record
+        from ottla.coordinator import record_json
 
-        decode = group_record if given.offsets_decoder else transaction_record
+        decode = record_json.share_state_record
+        if given.offsets_decoder:
+            decode = record_json.group_record
+        elif given.transaction_log_decoder:
+            decode = record_json.transaction_record
         return lambda record: dumped(decode, record.key, record.value, record.offset)
     for option in ("key_decoder_class", "value_decoder_class"):
         name = getattr(given, option)
@@ -127,6 +131,7 @@ TOOL = Tool(
         Option("cluster-metadata-decoder", "read records as those of the metadata log"),
         Option("offsets-decoder", "read records as those of __consumer_offsets"),
         Option("transaction-log-decoder", "read records as those of __transaction_state"),
+        Option("share-group-state-decoder", "read records as those of __share_group_state"),
         Option("verify-index-only", "check indexes without printing them"),
         Option("index-sanity-check", "check indexes as a broker does when it starts"),
         Option("max-bytes", "read no more than so many bytes of each log", "BYTES", int, default=_EVERYTHING),
