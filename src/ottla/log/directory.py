@@ -56,6 +56,13 @@ class Unopened(NamedTuple):
     start_offset: int | None
 
 
+class Missing(NamedTuple):
+    """What checkpoints say of a log without files; its files may be brought back."""
+
+    recovery_point: int
+    high_watermark: int
+
+
 class LogDir:
     def __init__(self, runtime: Runtime, path: str, on_failure: Callable[[LogDir], None]) -> None:
         self.path = path
@@ -66,6 +73,8 @@ class LogDir:
         """Of the broker that left it in good order."""
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.unopened: dict[TopicPartition, Unopened] = {}
+        self.missing: dict[TopicPartition, Missing] = {}
+        """Logs that have had records here, and whose files were gone at start."""
         self.coming = 0
         """Logs that are being made here."""
         self.written: dict[str, dict[TopicPartition, int]] = {}

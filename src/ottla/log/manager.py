@@ -20,7 +20,7 @@ from ottla.log.checkpoints import (
     write_offsets,
 )
 from ottla.log.cleaner import HighWatermark, LogCleaner
-from ottla.log.directory import LogDir, Unopened, is_fault
+from ottla.log.directory import LogDir, Missing, Unopened, is_fault
 from ottla.log.log import PartitionLog
 from ottla.log.moving import Moves
 from ottla.log.names import (
@@ -219,6 +219,7 @@ class LogManager:
 
     def add(self, directory: LogDir, partition_log: PartitionLog) -> PartitionLog:
         directory.unopened.pop(partition_log.topic_partition, None)
+        self.miss_no_more(partition_log.topic_partition)
         directory.logs[partition_log.topic_partition] = partition_log
         self._logs[partition_log.topic_partition] = partition_log
         return partition_log
@@ -582,17 +583,46 @@ class LogManager:
                 continue
             try:
                 yield from self._open_dir(directory, config_of, topic_id_of, is_elsewhere)
+                self._miss(directory)
                 self._lower_checkpoint(directory)
                 self.cleaner.load(directory.path)
             except OSError as error:
                 if not is_fault(error):
                     raise
                 directory.fail(f"{error.strerror} while opening its logs")
+        for partition in self.all_missing:
+            if partition in self._logs or self.has_unopened(partition):
+                # Somebody has put it into another directory.
+                self.miss_no_more(partition)
         self._resume_moves(config_of)
         # A snapshot may be older than producers are remembered.
         self._forget_idle_producers()
         elapsed_ms = (self._runtime.clock.monotonic() - started) * 1000
         log.info("opened %d logs in %d ms", len(self._logs), elapsed_ms)
+
+    def _miss(self, directory: LogDir) -> None:
+        recovery_points = directory.written[RECOVERY_POINTS_FILE]
+        high_watermarks = directory.written[HIGH_WATERMARKS_FILE]
+        known = {
+            partition: Missing(recovery_points.get(partition, 0), high_watermarks.get(partition, 0))
+            for partition in {**recovery_points, **high_watermarks}
+            if not directory.holds(partition) and partition.topic != METADATA_PARTITION.topic
+        }
+        directory.missing = {partition: offsets for partition, offsets in known.items() if any(offsets)}
+
+    @property
+    def all_missing(self) -> list[TopicPartition]:
+        return [partition for directory in self._dirs for partition in directory.missing]
+
+    def missing_from(self, partition: TopicPartition) -> str | None:
+        """The directory that has had records of it, though its files were not there at start."""
+        paths = (directory.path for directory in self._dirs if partition in directory.missing)
+        return next(paths, None)
+
+    def miss_no_more(self, partition: TopicPartition) -> None:
+        """It has been fetched anew, or is not to be here."""
+        for directory in self._dirs:
+            directory.missing.pop(partition, None)
 
     def _names_in(self, directory: LogDir) -> Sequence[str]:
         """None of one whose disk fails, which is left out then."""
@@ -697,6 +727,7 @@ class LogManager:
         written = directory.written[RECOVERY_POINTS_FILE]
         found = {partition: opened.checkpoint_offset for partition, opened in directory.logs.items()}
         found |= {partition: kept.recovery_point for partition, kept in directory.unopened.items()}
+        found |= {partition: missing.recovery_point for partition, missing in directory.missing.items()}
         if any(offset > found.get(partition, offset) for partition, offset in written.items()):
             write_offsets(self._disk, f"{directory.path}/{RECOVERY_POINTS_FILE}", found)
             directory.written[RECOVERY_POINTS_FILE] = found
@@ -832,6 +863,9 @@ class LogManager:
 
     async def _write_checkpoints(self, directory: LogDir) -> None:
         recovery_points = {partition: found.recovery_point for partition, found in directory.unopened.items()}
+        recovery_points |= {
+            partition: missing.recovery_point for partition, missing in directory.missing.items()
+        }
         start_offsets = {
             partition: found.start_offset
             for partition, found in directory.unopened.items()
@@ -844,6 +878,9 @@ class LogManager:
                 start_offsets[partition] = opened.start_offset
         readable = {partition: self._high_watermark(partition) for partition in directory.logs}
         high_watermarks = {partition: offset for partition, offset in readable.items() if offset is not None}
+        high_watermarks |= {
+            partition: missing.high_watermark for partition, missing in directory.missing.items()
+        }
         for name, offsets in (
             (RECOVERY_POINTS_FILE, recovery_points),
             (START_OFFSETS_FILE, start_offsets),

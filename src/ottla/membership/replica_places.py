@@ -15,6 +15,7 @@ from uuid import UUID
 from ottla.controller.directories import DirectoryAssignment
 from ottla.controller.interface import Controller
 from ottla.metadata.publisher import MetadataPublisher
+from ottla.metadata.uuids import DIRECTORY_LOST
 from ottla.runtime.clock import Clock
 from ottla.runtime.seldom import Seldom
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -58,6 +59,12 @@ class ReplicaPlaces:
         directory = self._directory_ids.get(path)
         if directory is not None and not self._is_known(topic_id, partition, directory):
             self._untold[topic_id, partition] = directory
+            self._noted.set()
+
+    def note_lost(self, topic_id: UUID, partition: int) -> None:
+        """The files of the replica are gone: it must not lead, and is in sync no more."""
+        if not self._is_known(topic_id, partition, DIRECTORY_LOST):
+            self._untold[topic_id, partition] = DIRECTORY_LOST
             self._noted.set()
 
     def _is_known(self, topic_id: UUID, partition: int, directory: UUID) -> bool:

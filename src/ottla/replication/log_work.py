@@ -189,8 +189,8 @@ class LogWork:
             self._creation_failed(
                 creation,
                 reason,
-                "Add the directory to log.dirs again and restart the broker, or bring back another replica; "
-                "one that lacks records is elected by kafka-leader-election --election-type unclean",
+                "Bring it back and restart the broker, or bring back another replica; one that lacks records "
+                "is elected by kafka-leader-election --election-type unclean",
             )
         return reason is None
 

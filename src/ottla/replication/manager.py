@@ -82,6 +82,7 @@ class ReplicaManager:
         self.throttles = Throttles(node_id, logs.clock, config)
         self.following: Following | None = None
         self.on_place: Callable[[UUID, int, str], None] = lambda topic_id, index, directory: None
+        self.on_lost: Callable[[UUID, int], None] = lambda topic_id, index: None
         """Told of each replica in which data directory it is: when it is there, moves, or goes offline."""
         self._led: dict[Partition, None] = {}
         """Those that have followers."""
@@ -223,6 +224,7 @@ class ReplicaManager:
         """The replica has moved to other brokers."""
         hosted.offline.pop(tp.partition, None)
         self._work.forget(tp)
+        self.logs.miss_no_more(tp)
         partition = hosted.pop(tp.partition, None)
         if partition is not None:
             self._take_offline(partition)
@@ -235,6 +237,7 @@ class ReplicaManager:
             self._work.put_away(partition.topic_partition)
         for index in range(len(topic.partitions)):
             self._work.forget(TopicPartition(topic.name, index))
+            self.logs.miss_no_more(TopicPartition(topic.name, index))
 
     def _reconfigure(self, name: str, image: MetadataImage) -> None:
         hosted = self.by_name.get(name.encode())
@@ -254,6 +257,10 @@ class ReplicaManager:
             tp = partition_log.topic_partition
             if self.find(*tp) is None:
                 self._work.put_away(tp, "the cluster's metadata has no such partition")
+        for tp in self.logs.all_missing:
+            topic = self._image.topics.get(tp.topic)
+            if topic is None or topic.partition(tp.partition) is None:
+                self.logs.miss_no_more(tp)
 
     async def catch_up(self) -> None:
         """At start, before anybody is served: have the logs that there should be, as far as possible."""
@@ -285,16 +292,26 @@ class ReplicaManager:
         self.by_id[creation.topic_id.bytes].offline[creation.partition.partition] = reason
 
     def _why_lost(self, tp: TopicPartition) -> str | None:
-        """Of a log that was in a directory which this broker does not have any more: it comes back from
-        whoever leads. Where nobody does, an empty one could lead, and the others would cut theirs."""
+        """Of a log that was in a directory which this broker does not have any more, or whose files have been
+        removed: it comes back from whoever leads. Where nobody does, an empty one could lead, and the others
+        would cut theirs."""
         topic = self._image.topics.get(tp.topic)
         state = None if topic is None else topic.partition(tp.partition)
         broker = self._image.brokers.get(self._node_id)
-        if state is None or broker is None or len(state.replicas) == 1:
+        if topic is None or state is None or broker is None or len(state.replicas) == 1:
             return None
         directory = state.directory(self._node_id)
-        if broker.has_online(directory) or state.leader not in (NO_LEADER, self._node_id):
+        path = self.logs.missing_from(tp)
+        if broker.has_online(directory):
+            if path is None:
+                return None
+            # In sync it would be elected, or counted on, for what it does not have any more.
+            self.on_lost(topic.id, tp.partition)
+            return f"its files in {path} are gone, and the controller has not heard of it yet"
+        if state.leader not in (NO_LEADER, self._node_id):
             return None
+        if path is not None:
+            return f"its files in {path} are gone, and no other broker leads it"
         return (
             f"its log was in a directory (directory.id={uuid_text(directory)}) that this broker does not "
             "have now, and no other broker leads it"

@@ -112,6 +112,51 @@ def test_the_only_replica_in_sync_does_not_come_back_empty_without_its_directory
     assert end_offset(cluster, lost) == 10
 
 
+def test_a_removed_folder_never_leads_though_its_replica_was_in_sync(tmp_path: Path) -> None:
+    settings = {"log.flush.offset.checkpoint.interval.ms": 200}
+    with BrokerCluster(settings, data_dir=str(tmp_path)) as cluster:
+        create(cluster, "a", [1, 2, 3])
+        assert produce(cluster, "a", 0, 100) == 100
+        for broker in cluster.brokers.values():
+            checkpoint = Path(broker.data_dir) / "replication-offset-checkpoint"
+            wait(lambda checkpoint=checkpoint: checkpoint.exists() and "a 0 100\n" in checkpoint.read_text())
+        for broker in cluster.brokers.values():
+            broker.kill9()
+        shutil.rmtree(segment(cluster[1], "a").parent)
+        cluster.start()
+        # The first replica is preferred, and comes back into sync once it has all that the others have.
+        cluster.wait_in_sync("a", 3, timeout_seconds=60)
+        assert end_offset(cluster, "a") == 100
+        assert segment(cluster[1], "a").read_bytes() == segment(cluster[2], "a").read_bytes()
+        assert "a-0 is offline: its files in" in cluster[1].log
+
+
+def test_the_last_replica_in_sync_does_not_come_back_empty_without_its_folder(tmp_path: Path) -> None:
+    with BrokerCluster({"min.insync.replicas": 1}, data_dir=str(tmp_path)) as cluster:
+        first = cluster[1]
+        create(cluster, "a", [1, 2])
+        assert produce(cluster, "a", 0, 10) == 10
+        assert cluster[2].stop() == 0
+        wait(lambda: partitions(cluster, "a")[0][2] == [1])
+        assert produce(cluster, "a", 0, 10) == 10
+        assert first.stop() == 0
+        folder = segment(first, "a").parent
+        folder.rename(tmp_path / "kept")
+        cluster.start()
+        wait(lambda: "a-0 is offline: its files in" in first.log)
+        wait(lambda: partitions(cluster, "a")[0][0] == -1)
+        # A second start has not forgotten it.
+        assert first.stop() == 0
+        cluster.start()
+        wait(lambda: "a-0 is offline: its files in" in first.log)
+        assert partitions(cluster, "a")[0][0] == -1
+        assert first.stop() == 0
+        (tmp_path / "kept").rename(folder)
+        cluster.start()
+        cluster.wait_in_sync("a", 2, timeout_seconds=60)
+        assert end_offset(cluster, "a") == 20
+
+
 def end_offset(cluster: BrokerCluster, topic: str) -> int:
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "unused"})
     try:

@@ -150,7 +150,7 @@ def test_a_log_whose_directory_is_gone_begins_empty_only_where_another_broker_le
         await broker.replicas.wait_made(["a"])
         with pytest.raises(StorageError, match=r"was in a directory .* that this broker does not have now"):
             broker.replicas.partition("a", 0)
-        assert "Add the directory to log.dirs again" in caplog.text
+        assert "Bring it back and restart the broker" in caplog.text
         commit(2)
         async with asyncio.timeout(10):
             while broker.replicas.find("a", 0) is None:
