@@ -42,12 +42,17 @@ class Driver:
     def __init__(self, updates_per_snapshot: int = 500) -> None:
         self.settings = ShareSettings(updates_per_snapshot=updates_per_snapshot)
         self.partition_counts = {TOPIC: 3}
+        self.record_bytes_max = 1 << 20
         self.log: list[tuple[bytes, bytes | None]] = []
         self.now = Instant(1_700_000_000_000, 0)
         self.shard = self.fresh()
 
     def fresh(self) -> ShareShard:
-        return ShareShard(self.settings, lambda topic_id: self.partition_counts.get(topic_id, 0))
+        return ShareShard(
+            self.settings,
+            lambda topic_id: self.partition_counts.get(topic_id, 0),
+            lambda: self.record_bytes_max,
+        )
 
     def replayed(self, from_record: int = 0) -> dict[SharePartition, ShareState]:
         shard = self.fresh()
@@ -271,6 +276,34 @@ def test_delivery_counts_that_leave_no_room_for_another_are_refused(count: int) 
     with pytest.raises(InvalidRequest, match="delivery count"):
         driver.write(StateBatch(0, 4, AVAILABLE, count))
     assert len(driver.log) == 1
+
+
+@pytest.mark.parametrize("offset", [2**63 - 1, -2])
+def test_offsets_that_nothing_can_follow_are_refused(offset: int) -> None:
+    driver = Driver()
+    with pytest.raises(InvalidRequest, match="start offset of"):
+        driver.initialize(start_offset=offset)
+    driver.initialize()
+    with pytest.raises(InvalidRequest, match="start offset of"):
+        driver.write(start_offset=offset)
+    with pytest.raises(InvalidRequest, match=f"last offset of {2**63 - 1}"):
+        driver.write(StateBatch(5, 2**63 - 1, AVAILABLE, 1))
+    assert len(driver.log) == 1
+
+
+def test_a_state_that_no_record_has_room_for_is_refused() -> None:
+    driver = Driver()
+    driver.record_bytes_max = 11_000
+    driver.initialize()
+    # Every other one, so that no two become one.
+    batches = [StateBatch(2 * at, 2 * at, ACKNOWLEDGED, 1) for at in range(600)]
+    driver.write(*batches[:300])
+    with pytest.raises(InvalidRequest, match=r"would have 600 batches.*max\.message\.bytes"):
+        driver.write(*batches[300:])
+    # What fills the gaps makes it shorter.
+    driver.write(*(StateBatch(2 * at + 1, 2 * at + 1, ACKNOWLEDGED, 1) for at in range(299)))
+    driver.write(*batches[300:])
+    assert len(driver.shard.states[NAME].batches) == 301
 
 
 def test_every_so_many_updates_there_is_a_snapshot() -> None:

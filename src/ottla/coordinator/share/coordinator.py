@@ -48,7 +48,7 @@ class ShareCoordinator:
             remedy="look at the groups with ottla share-groups --describe, and set offsets that went back "
             "with --reset-offsets",
             log=state_log,
-            new=lambda: ShareShard(settings, self._partition_count),
+            new=lambda: ShareShard(settings, self._partition_count, self._record_bytes_max),
             loaded=lambda shard, now: shard.tick(now),
             encode=encode,
             decode=decode,
@@ -57,6 +57,11 @@ class ShareCoordinator:
         self._shards = Shards(kind, node_id, clock, tasks)
 
     # --- life
+
+    def begin(self, image: MetadataImage) -> None:
+        """Before the first change is applied."""
+        self._image = image
+        self._shards.follow(image)
 
     def apply(self, change: MetadataChange) -> None:
         """Leadership and topics as of now; the partitions themselves are there already."""
@@ -101,6 +106,9 @@ class ShareCoordinator:
     def _partition_count(self, topic_id: uuid.UUID) -> int:
         topic = self._image.topic_by_id(topic_id)
         return 0 if topic is None else len(topic.partitions)
+
+    def _record_bytes_max(self) -> int:
+        return min(map(self._log.batch_bytes_max, self._shards.loaded()), default=0)
 
     def _submit(self, name: SharePartition, command: Command[ShareShard]) -> asyncio.Future[Any]:
         if not name.group_id:

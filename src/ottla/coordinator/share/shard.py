@@ -37,6 +37,10 @@ _NO_LEADER_EPOCH = -1
 _STATES = (0, 2, 4)
 _DELIVERIES_MAX = 1000
 """Far more than any limit may be set to; and one more delivery still fits where it is stored."""
+_OFFSET_MAX = 2**63 - 2
+"""The one that follows must be an offset, too."""
+_BATCH_BYTES = 20
+_RECORD_OVERHEAD_BYTES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +68,17 @@ class ShareState:
 
 
 class ShareShard:
-    def __init__(self, settings: ShareSettings, partition_count: Callable[[uuid.UUID], int]) -> None:
+    def __init__(
+        self,
+        settings: ShareSettings,
+        partition_count: Callable[[uuid.UUID], int],
+        record_bytes_max: Callable[[], int],
+    ) -> None:
         """`partition_count` of a topic, 0 of one that there is not."""
         self.states: dict[SharePartition, ShareState] = {}
         self._settings = settings
         self._partition_count = partition_count
+        self._record_bytes_max = record_bytes_max
         self._journal: Journal[Key, Value] = Journal(self._replay)
         self._records_since_prune = 0
 
@@ -123,6 +133,7 @@ class ShareShard:
             _check_not_negative("state epoch", state_epoch)
             if state is not None:
                 _check_state_epoch(name, state, state_epoch)
+            _check_offset("start offset", start_offset)
             self._check_exists(name)
             if state is None or (state.state_epoch, state.start_offset) != (state_epoch, start_offset):
                 self._put_snapshot(
@@ -171,7 +182,9 @@ class ShareShard:
             _check_leader_epoch(name, state, request.leader_epoch)
             _check_state_epoch(name, state, request.state_epoch)
             self._check_exists(name)
+            _check_offset("start offset", request.start_offset)
             _check_batches(request.batches)
+            self._check_fits(name, state, request)
             self._put_update(
                 name,
                 state,
@@ -237,6 +250,22 @@ class ShareShard:
     def _check_exists(self, name: SharePartition) -> None:
         if not 0 <= name.partition < self._partition_count(name.topic_id):
             raise UnknownTopicOrPartition(f"the partition of {name} does not exist")
+
+    def _check_fits(self, name: SharePartition, state: ShareState, request: WriteRequest) -> None:
+        """The whole state is one record some day; the log would not take one that is too long, nor would the
+        shard get over that."""
+        room = self._record_bytes_max() - _RECORD_OVERHEAD_BYTES - 4 * len(name.group_id)
+        batches_max = max(room // _BATCH_BYTES, 1)
+        # Each new one cuts at most one other in two.
+        if len(state.batches) + 2 * len(request.batches) <= batches_max:
+            return
+        start_offset = max(state.start_offset, request.start_offset)
+        count = len(combine((*state.batches, *request.batches), start_offset))
+        if count > batches_max:
+            raise InvalidRequest(
+                f"the state of {name} would have {count} batches; what max.message.bytes of its topic allows "
+                f"has room for {batches_max}"
+            )
 
     def _put_update(
         self, name: SharePartition, before: ShareState, after: ShareState, batches: tuple[StateBatch, ...]
@@ -312,12 +341,20 @@ def _check_state_epoch(name: SharePartition, state: ShareState, state_epoch: int
         )
 
 
+def _check_offset(what: str, offset: int) -> None:
+    if not NO_START_OFFSET <= offset <= _OFFSET_MAX:
+        raise InvalidRequest(
+            f"a {what} of {offset}: must be between 0 and {_OFFSET_MAX}, or {NO_START_OFFSET} for none"
+        )
+
+
 def _check_batches(batches: tuple[StateBatch, ...]) -> None:
     for batch in batches:
         if not 0 <= batch.first_offset <= batch.last_offset:
             raise InvalidRequest(
                 f"a batch from offset {batch.first_offset} to {batch.last_offset} holds no records"
             )
+        _check_offset("last offset", batch.last_offset)
         if batch.delivery_state not in _STATES:
             raise InvalidRequest(
                 f"delivery state {batch.delivery_state}: must be 0 (available), 2 (acknowledged) or "

@@ -144,7 +144,21 @@ class SharePartition:
 
     def _loaded(self, stored: StoredState, start: int) -> None:
         self._state_epoch = stored.state_epoch
-        self._flight = InFlight(start, stored.batches)
+        end = self.partition.log.next_offset
+        if start > end:
+            # A log that was cut by an unclean election, or a state that somebody made up.
+            if self._complaints.is_due(str(self.partition.topic_partition)):
+                log.warning(
+                    "%s: its state begins at offset %d, behind the end of the log; the group goes on at the "
+                    "end, %d",
+                    self._name,
+                    start,
+                    end,
+                )
+            start = end
+        # Of what the log does not have nothing is known.
+        batches = [batch._replace(last=min(batch.last, end - 1)) for batch in stored.batches]
+        self._flight = InFlight(start, [batch for batch in batches if batch.first <= batch.last])
         self.wake()
 
     async def _first_offset(self) -> int:

@@ -73,7 +73,9 @@ class World:
         self.persister = FakePersister(stored)
         self.settings = settings
         self.fenced: list[SharePartition] = []
-        self.log = SimpleNamespace(start_offset=2, offset_for_timestamp=offset_for_timestamp)
+        self.log = SimpleNamespace(
+            start_offset=2, next_offset=1000, offset_for_timestamp=offset_for_timestamp
+        )
         self.partition: Any = SimpleNamespace(
             topic_partition=TopicPartition("orders", 0),
             role=Role.LEADER,
@@ -289,3 +291,29 @@ def test_state_that_cannot_be_read_fences() -> None:
         await world.tasks.close()
 
     in_simulator(run())
+
+
+@pytest.mark.parametrize(
+    ("stored", "runs"),
+    [
+        (StoredState(5, 2**62, ()), []),
+        (StoredState(5, 2**62, (StateBatch(2**62, 2**62 + 9, State.ACKNOWLEDGED, 1),)), []),
+        (
+            StoredState(
+                5,
+                990,
+                (StateBatch(995, 2**62, State.AVAILABLE, 2), StateBatch(2**62, 2**63 - 2, State.ARCHIVED, 1)),
+            ),
+            [(990, 994, 0), (995, 999, 2)],
+        ),
+    ],
+)
+def test_a_group_goes_on_at_the_end_of_the_log_where_its_state_lies_behind(
+    stored: StoredState, runs: list[tuple[int, int, int]]
+) -> None:
+    async def test(world: World) -> None:
+        flight = await world.loaded()
+        assert flight.end == 1000
+        assert [(run.first, run.last, run.deliveries) for run in flight] == runs
+
+    simulated(test, stored)
