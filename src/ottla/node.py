@@ -25,16 +25,12 @@ from ottla.controller.controller import LocalController
 from ottla.coordinator.groups.coordinator import GroupCoordinator
 from ottla.coordinator.groups.settings import GroupSettings
 from ottla.coordinator.host.shard_log import ReplicatedShardLog
-from ottla.coordinator.share.coordinator import ShareCoordinator
-from ottla.coordinator.share.persister import SharePersister
-from ottla.coordinator.share.settings import ShareSettings
-from ottla.coordinator.share.states_of_groups import StatesOfGroups
 from ottla.coordinator.transactions.coordinator import TransactionCoordinator
 from ottla.coordinator.transactions.other_brokers import OtherBrokers
 from ottla.coordinator.transactions.producer_ids import ProducerIds
 from ottla.coordinator.transactions.settings import TransactionSettings
 from ottla.handlers.authorization import RULES
-from ottla.handlers.context import Broker
+from ottla.handlers.context import Broker, ShareParts
 from ottla.handlers.current_leaders import CurrentLeaders
 from ottla.handlers.registry import CONTROLLER_REGISTRY
 from ottla.log.manager import LogManager
@@ -59,10 +55,8 @@ from ottla.replication.cold_reads import ColdReads
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.nearest import replica_selector
 from ottla.replication.sessions import FetchSessions
-from ottla.replication.share.groups import ShareGroups
-from ottla.replication.share.settings import SettingsOfGroups
-from ottla.replication.share.share_partitions import SharePartitions
 from ottla.runtime import Runtime
+from ottla.runtime.late import Late
 from ottla.runtime.tasks import TaskScope
 from ottla.security.audit import AuditLog
 from ottla.security.authorizer import Authorizer
@@ -240,7 +234,6 @@ class Node:
         for work, name in (
             (local.run(), "controller"),
             (self._replicas.run(), "log-work"),
-            (self._share_states.run(), "share-states"),
             (server.close_idle_connections(), "idle-connections"),
             (server.make_way(), "request-memory"),
         ):
@@ -257,28 +250,14 @@ class Node:
         self._controller = controller
         replicas = self._replicas = ReplicaManager(config.node_id, config, logs, runtime.offload)
         self._other_brokers = self._ways_to_other_brokers(metadata)
-        self._share_states = ShareCoordinator(
-            config.node_id,
-            ShareSettings.from_config(config),
-            ReplicatedShardLog(replicas, SHARE_STATE_TOPIC),
-            runtime.clock,
-            self._core,
-        )
+        share = self._share = Late(self._make_share_parts)
         groups = self._groups = GroupCoordinator(
             runtime,
             config.node_id,
             GroupSettings.from_config(config),
             ReplicatedShardLog(replicas, OFFSETS_TOPIC),
             self._core,
-            StatesOfGroups(
-                config.node_id,
-                self._share_states,
-                lambda: metadata.image,
-                self._other_brokers.ask,
-                replicas,
-                self._make_share_state_topic,
-                runtime.clock,
-            ),
+            lambda: share().states_of_groups,
             codec=config.integer("offsets.topic.compression.codec"),
         )
         groups.update_config(config)
@@ -314,8 +293,7 @@ class Node:
             producer_ids=producer_ids,
             groups=groups,
             transactions=transactions,
-            share_states=self._share_states,
-            share_groups=self._share_groups(replicas, metadata),
+            share=share,
             telemetry=ClientTelemetry(runtime.clock, runtime.random, config.integer("telemetry.max.bytes")),
             tasks=self._core,
             authorizer=self._make_authorizer(),
@@ -323,18 +301,50 @@ class Node:
         )
         return self._broker
 
-    def _share_groups(self, replicas: ReplicaManager, metadata: MetadataPublisher) -> ShareGroups:
-        clock, ask = self._runtime.clock, self._other_brokers.ask
-        persister = SharePersister(
-            self._config.node_id, self._share_states, lambda: metadata.image, ask, clock, self._core
-        )
+    def _make_share_parts(self) -> ShareParts:
+        # The only place that loads them.
+        from ottla.coordinator.share.coordinator import ShareCoordinator
+        from ottla.coordinator.share.persister import SharePersister
+        from ottla.coordinator.share.settings import ShareSettings
+        from ottla.coordinator.share.states_of_groups import StatesOfGroups
+        from ottla.replication.share.groups import ShareGroups
+        from ottla.replication.share.sessions import ShareSessions
+        from ottla.replication.share.settings import SettingsOfGroups
+        from ottla.replication.share.share_partitions import SharePartitions
 
-        settings_of = SettingsOfGroups(lambda: self._broker.config, lambda: metadata.image)
-        return ShareGroups(
-            SharePartitions(replicas, persister, settings_of, clock, self._core),
-            settings_of,
-            lambda: self._broker.config.integer("group.share.max.share.sessions"),
+        config, replicas, metadata = self._config, self._replicas, self._broker.metadata
+        node_id, clock, ask = config.node_id, self._runtime.clock, self._other_brokers.ask
+        states = ShareCoordinator(
+            node_id,
+            ShareSettings.from_config(config),
+            ReplicatedShardLog(replicas, SHARE_STATE_TOPIC),
+            clock,
             self._core,
+        )
+        states.begin(metadata.image)
+        self._core.spawn(states.run(), "share-states")
+        persister = SharePersister(node_id, states, lambda: metadata.image, ask, clock, self._core)
+        settings_of = SettingsOfGroups(lambda: self._broker.config, lambda: metadata.image)
+        return ShareParts(
+            states,
+            StatesOfGroups(
+                node_id,
+                states,
+                lambda: metadata.image,
+                ask,
+                replicas,
+                self._make_share_state_topic,
+                clock,
+            ),
+            ShareGroups(
+                SharePartitions(replicas, persister, settings_of, clock, self._core),
+                settings_of,
+                ShareSessions(
+                    lambda: self._broker.config.integer("group.share.max.share.sessions"),
+                    lambda: self._broker.config.integer("ottla.share.sessions.max.partitions"),
+                ),
+                self._core,
+            ),
         )
 
     async def _make_share_state_topic(self) -> None:
@@ -557,6 +567,7 @@ class Node:
                 life.hurry()
 
         replicas.on_place = note
+        replicas.on_lost = places.note_lost
         self._core.spawn(places.run(), "replica-places")
 
     def _replicate(self) -> None:
@@ -679,11 +690,13 @@ class Node:
     async def _drain(self, server: Server) -> None:
         """Answer what was read. What the answers wait for, such as a flush, is stopped after this."""
         await server.stop_reading()
-        self._broker.share_groups.close()
+        if self._share.made is not None:
+            self._share.made.groups.close()
         await server.wait_drained(COORDINATION_SECONDS)
         # Members that wait for others would wait in vain: they are told to find their coordinator again.
         self._transactions.close()
-        self._share_states.close()
+        if self._share.made is not None:
+            self._share.made.states.close()
         self._groups.close()
         await server.wait_drained(DRAIN_SECONDS)
         server.abort()
@@ -729,8 +742,12 @@ class Node:
         self._replicas.apply(change)
         self._groups.apply(change)
         self._transactions.apply(change)
-        self._share_states.apply(change)
-        self._broker.share_groups.apply(change)
+        if self._share.made is not None:
+            self._share.made.states.apply(change)
+            self._share.made.groups.apply(change)
+        elif SHARE_STATE_TOPIC in change.after.topics:
+            # States may have to be loaded, or be shortened, before anybody asks.
+            self._share()
         self._other_brokers.apply(change)
         self._broker.telemetry.apply(change)
         if self._broker.quotas is not None:

@@ -80,6 +80,14 @@ def test_a_broker_that_is_alone_loads_nothing_to_ask_others_with() -> None:
     assert not loaded & {*modules}
 
 
+def test_a_broker_that_nobody_shares_records_at_loads_nothing_for_that() -> None:
+    program = "import sys, ottla.cli.broker.serve, ottla.node; print(*sys.modules)"
+    command = [sys.executable, "-c", program]
+    modules = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    parts = ("ottla.coordinator.share", "ottla.replication.share")
+    assert [name for name in modules if name.startswith(parts)] == []
+
+
 def test_start_tells_address_data_directory_cluster_and_time(tmp_path: Path) -> None:
     with started("--port", "0", "--data-dir", f"{tmp_path}/data") as (process, banner):
         host, port = address(banner)

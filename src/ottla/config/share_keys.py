@@ -201,4 +201,12 @@ SHARE_KEYS = (
         "Most share sessions of a broker.",
         minimum=1,
     ),
+    ConfigKey(
+        "ottla.share.sessions.max.partitions",
+        ConfigType.INT,
+        100_000,
+        "Most partitions that all share sessions of a broker remember together. A request that would add "
+        "more is refused.",
+        minimum=1,
+    ),
 )

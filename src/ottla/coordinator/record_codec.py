@@ -1,4 +1,7 @@
-"""Records of coordinators, packed by kio. First come two bytes: the type of a key, the version of a value."""
+"""Records of coordinators, packed by kio. First come two bytes: the type of a key, the version of a value.
+
+kio takes about a millisecond per type to find out how, so that is done when a record of it first comes.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,13 @@ _T = TypeVar("_T")
 
 
 def encoder(entity_type: type[_T], number: int) -> Callable[[_T], bytes]:
-    write: Callable[[Any, _T], None] = entity_writer(entity_type)  # type: ignore[type-var]
+    write: Callable[[Any, _T], None] | None = None
     head = NUMBER.pack(number)
 
     def encode(entity: _T) -> bytes:
+        nonlocal write
+        if write is None:
+            write = entity_writer(entity_type)  # type: ignore[type-var]
         buffer = io.BytesIO()
         buffer.write(head)
         write(buffer, entity)
@@ -28,9 +34,12 @@ def encoder(entity_type: type[_T], number: int) -> Callable[[_T], bytes]:
 
 
 def decoder(entity_type: type[_T]) -> Callable[[bytes], _T]:
-    read: Any = entity_reader(entity_type)
+    read: Any = None
 
     def decode(data: bytes) -> _T:
+        nonlocal read
+        if read is None:
+            read = entity_reader(entity_type)
         entity: _T = read(data, NUMBER.size)[0]
         return entity
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.handlers.figures import RequestFigures
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ottla.controller.interface import Controller
     from ottla.coordinator.groups.coordinator import GroupCoordinator
     from ottla.coordinator.share.coordinator import ShareCoordinator
+    from ottla.coordinator.share.states_of_groups import StatesOfGroups
     from ottla.coordinator.transactions.coordinator import TransactionCoordinator
     from ottla.coordinator.transactions.producer_ids import ProducerIds
     from ottla.handlers.current_leaders import CurrentLeaders
@@ -28,11 +29,23 @@ if TYPE_CHECKING:
     from ottla.replication.sessions import FetchSessions
     from ottla.replication.share.groups import ShareGroups
     from ottla.runtime import Runtime
+    from ottla.runtime.late import Late
     from ottla.runtime.tasks import TaskScope
     from ottla.security.authorizer import Authorizer
     from ottla.security.quotas import ClientQuotas
     from ottla.telemetry.clients import ClientTelemetry
     from ottla.wire.api import ApiKey
+
+
+class ShareParts(NamedTuple):
+    """What only share groups need."""
+
+    states: ShareCoordinator
+    """What they have read; the groups themselves are among the others."""
+    states_of_groups: StatesOfGroups
+    """The same, wherever it is kept."""
+    groups: ShareGroups
+    """The partitions that they read here."""
 
 
 @dataclass(slots=True)
@@ -61,10 +74,7 @@ class Broker:
     producer_ids: ProducerIds
     groups: GroupCoordinator
     transactions: TransactionCoordinator
-    share_states: ShareCoordinator
-    """What share groups have read; the groups themselves are among the others."""
-    share_groups: ShareGroups
-    """The partitions that they read here."""
+    share: Late[ShareParts]
     telemetry: ClientTelemetry
     tasks: TaskScope
     """For work that must not be lost with its connection; a failure in it ends the node."""
@@ -75,6 +85,14 @@ class Broker:
     check_listeners: Callable[[BrokerConfig, Collection[str]], None] | None = None
     """ConfigError if its listeners could not do with a configuration in which these keys changed; takes the
     disk. None where there is nothing to check."""
+
+    @property
+    def share_states(self) -> ShareCoordinator:
+        return self.share().states
+
+    @property
+    def share_groups(self) -> ShareGroups:
+        return self.share().groups
 
 
 @dataclass(slots=True)

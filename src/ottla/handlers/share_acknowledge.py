@@ -31,6 +31,7 @@ from ottla.handlers.share_requests import (
 )
 from ottla.handlers.throttle import NOT_THROTTLED
 from ottla.replication.share.sessions import FINAL_EPOCH, INITIAL_EPOCH
+from ottla.runtime.turns import in_turns
 from ottla.wire.api import ApiKey
 from ottla.wire.current_leader import NodeEndpoint as Endpoint
 from ottla.wire.errors import InvalidShareSessionEpoch
@@ -54,7 +55,7 @@ async def share_acknowledge(
         groups.sessions.find(member)
     else:
         groups.sessions.use(member, epoch)
-    named = named_partitions(request.topics)
+    named = await named_partitions(request.topics)
     outcomes = await acknowledge(
         broker, context, member, acknowledgements_of(named), is_renewal=request.is_renew_ack
     )
@@ -62,7 +63,7 @@ async def share_acknowledge(
         await groups.end(session)
     topics: dict[object, list[PartitionData]] = {}
     nodes: dict[int, Endpoint] = {}
-    for of in named:
+    async for of in in_turns(named):
         error = outcomes.get(of)
         leader = current_leader(broker, context, of, error)
         if leader is not None and leader.node is not None:

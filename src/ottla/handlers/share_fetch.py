@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,7 +60,7 @@ from ottla.replication.share.sessions import (
 )
 from ottla.replication.share.share_partition import SharePartition
 from ottla.runtime.disk import ReadableBuffer
-from ottla.runtime.turns import take_turn
+from ottla.runtime.turns import in_turns, slices_in_turns, take_turn
 from ottla.wire.api import ApiKey
 from ottla.wire.current_leader import NodeEndpoint as Endpoint
 from ottla.wire.errors import (
@@ -101,9 +102,9 @@ async def share_fetch(
         await _hold_off(request)
         raise
     _check(request)
-    named = named_partitions(request.topics)
+    named = await named_partitions(request.topics)
     given = acknowledgements_of(named)
-    session = await _session(broker, context, member, request, list(named), given)
+    session = await _session(broker, context, member, request, named, given)
     acknowledging = asyncio.ensure_future(
         acknowledge(broker, context, member, given, is_renewal=request.is_renew_ack)
     )
@@ -118,7 +119,7 @@ async def share_fetch(
         acknowledging.cancel()
     if session is None and (closed := broker.share_groups.sessions.close(member)) is not None:
         await broker.share_groups.end(closed)
-    return _response(broker, context, member, rows, outcomes)
+    return await _response(broker, context, member, rows, outcomes)
 
 
 async def _hold_off(request: ShareFetchRequest) -> None:
@@ -143,10 +144,18 @@ async def _session(
     context: RequestContext,
     member: Member,
     request: ShareFetchRequest,
-    named: list[TopicIdPartition],
+    named: Iterable[TopicIdPartition],
     given: Acknowledgements,
 ) -> ShareSession | None:
     """None: this request ends it."""
+    forgotten = [
+        TopicIdPartition(topic.topic_id, index)
+        async for topic in in_turns(request.forgotten_topics_data)
+        if topic.topic_id is not None
+        async for some in slices_in_turns(topic.partitions)
+        for index in some
+    ]
+    # No turns from here on: the session may end in one.
     sessions = broker.share_groups.sessions
     epoch = request.share_session_epoch
     if epoch == FINAL_EPOCH:
@@ -161,12 +170,7 @@ async def _session(
             await _hold_off(request)
             raise
     session = sessions.use(member, epoch)
-    for of in named:
-        session.partitions.setdefault(of)
-    for topic in request.forgotten_topics_data:
-        for index in topic.partitions:
-            if topic.topic_id is not None:
-                session.partitions.pop(TopicIdPartition(topic.topic_id, index), None)
+    sessions.change(session, named, forgotten)
     return session
 
 
@@ -208,11 +212,13 @@ class _Attempt:
         deadline = loop.time() + request.max_wait.total_seconds()
         try:
             while True:
+                rows: dict[TopicIdPartition, _Row] = {}
+                shares = await self._shares(rows)
                 if self._session.is_closed:
                     # The member came anew, or is gone: what it got here would be locked, and seen by nobody.
                     return {}
                 left = deadline - loop.time()
-                rows = self._collect(is_overdue=left <= 0)
+                self._collect(shares, rows, is_overdue=left <= 0)
                 if rows or (left <= 0 and not self._must_load) or self._broker.share_groups.is_closed:
                     return rows
                 if self._goes_on:
@@ -227,21 +233,34 @@ class _Attempt:
         finally:
             self._unwatch()
 
-    def _collect(self, *, is_overdue: bool) -> dict[TopicIdPartition, _Row]:
+    async def _shares(
+        self, rows: dict[TopicIdPartition, _Row]
+    ) -> list[tuple[TopicIdPartition, SharePartition]]:
+        """Those that are led here; `rows` say why others are not."""
+        shares: list[tuple[TopicIdPartition, SharePartition]] = []
+        async for some in slices_in_turns(self._partitions):
+            shares += [(of, share) for of in some if (share := self._share(of, rows)) is not None]
+        return shares
+
+    def _collect(
+        self,
+        shares: list[tuple[TopicIdPartition, SharePartition]],
+        rows: dict[TopicIdPartition, _Row],
+        *,
+        is_overdue: bool,
+    ) -> None:
+        """No turns here: what has been acquired must reach the member whose session is still open."""
         self._must_load = self._goes_on = False
-        rows: dict[TopicIdPartition, _Row] = {}
-        shares = [(of, share) for of in self._partitions if (share := self._share(of, rows)) is not None]
         if not is_overdue and not rows and self._min_bytes > 1 and self._readable(shares) < self._min_bytes:
-            return rows
+            return
         left = int(self._request.max_records)
         for of, share in shares:
             if left <= 0:
                 break
-            row = self._acquire(share, left, len(rows))
+            row = self._acquire(share, left, len(rows)) if share.error is None else _Row(share.error)
             if row is not None:
                 rows[of] = row
                 left -= sum(last - first + 1 for first, last, _ in row.acquired)
-        return rows
 
     def _share(self, of: TopicIdPartition, rows: dict[TopicIdPartition, _Row]) -> SharePartition | None:
         try:
@@ -330,7 +349,7 @@ class _Attempt:
             self._changed.set_result(None)
 
 
-def _response(
+async def _response(
     broker: Broker,
     context: RequestContext,
     member: Member,
@@ -339,7 +358,7 @@ def _response(
 ) -> ShareFetchResponse:
     topics: dict[Any, list[PartitionData]] = {}
     nodes: dict[int, Endpoint] = {}
-    for of in {**rows, **outcomes}:
+    async for of in in_turns({**rows, **outcomes}):
         row = rows.get(of) or _Row()
         acknowledged = outcomes.get(of)
         leader = current_leader(broker, context, of, row.error or acknowledged)

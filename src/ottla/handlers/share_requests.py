@@ -15,6 +15,7 @@ from ottla.handlers.context import Broker, RequestContext
 from ottla.metadata.features import SHARE_VERSION
 from ottla.replication.share.in_flight import Acknowledgement, AckType
 from ottla.replication.share.sessions import Member, TopicIdPartition
+from ottla.runtime.turns import in_turns, slices_in_turns
 from ottla.wire.acls import AclResource, Operation
 from ottla.wire.current_leader import CurrentLeader
 from ottla.wire.errors import (
@@ -44,14 +45,14 @@ def member_of(broker: Broker, request: Any) -> Member:
     return Member(request.group_id, request.member_id)
 
 
-def named_partitions(topics: Iterable[Any]) -> dict[TopicIdPartition, Any]:
+async def named_partitions(topics: Iterable[Any]) -> dict[TopicIdPartition, Any]:
     """What a request says of each partition."""
-    return {
-        TopicIdPartition(topic.topic_id, partition.partition_index): partition
-        for topic in topics
-        for partition in topic.partitions
-        if topic.topic_id is not None
-    }
+    named: dict[TopicIdPartition, Any] = {}
+    async for topic in in_turns(topics):
+        if topic.topic_id is not None:
+            async for some in slices_in_turns(topic.partitions):
+                named |= {TopicIdPartition(topic.topic_id, each.partition_index): each for each in some}
+    return named
 
 
 def acknowledgements_of(named: Mapping[TopicIdPartition, Any]) -> Acknowledgements:
@@ -89,8 +90,11 @@ async def acknowledge(
             return error
         return None
 
-    outcomes = await asyncio.gather(*(of_one(of, batches) for of, batches in given.items()))
-    return dict(zip(given, outcomes, strict=True))
+    outcomes: Outcomes = {}
+    async for some in slices_in_turns(list(given.items())):
+        found = await asyncio.gather(*(of_one(of, batches) for of, batches in some))
+        outcomes |= zip((of for of, _ in some), found, strict=True)
+    return outcomes
 
 
 def _check(batches: Iterable[Acknowledgement], kinds_max: AckType, *, is_renewal: bool) -> None:

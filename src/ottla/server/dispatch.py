@@ -148,7 +148,8 @@ class Dispatcher:
     def disconnected(self, session: Session) -> None:
         """What is known of a client only while it is connected."""
         self._broker.telemetry.forget(session.address)
-        self._broker.share_groups.disconnected(session)
+        if self._broker.share.made is not None:
+            self._broker.share.made.groups.disconnected(session)
 
     def _dispatch_decoded(self, api: Api, context: RequestContext, frame: memoryview, at: int) -> Answer:
         correlation_id = context.correlation_id

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import struct
 import time
+import uuid
 from collections.abc import Callable
 
 import pytest
@@ -40,6 +41,7 @@ from kio.schema.offset_fetch.v8.request import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from kio.schema.share_fetch.v2 import request as share_fetching
 from raw_client import RawConnection, framed, parse_response, request_frame, wait_for_coordinator
 
 from ottla.testing import BrokerProcess
@@ -165,9 +167,31 @@ def find_coordinator() -> bytes:
     return request_frame(10, 4, FindCoordinatorRequest(key_type=0, coordinator_keys=keys))
 
 
+def share_fetch() -> bytes:
+    partitions = tuple(
+        share_fetching.FetchPartition(partition_index=i, acknowledgement_batches=()) for i in range(MANY)
+    )
+    request = share_fetching.ShareFetchRequest(
+        group_id="g",
+        member_id="m",
+        share_session_epoch=0,
+        max_wait=datetime.timedelta(0),
+        min_bytes=1,
+        max_bytes=1 << 20,
+        max_records=500,
+        batch_size=500,
+        share_acquire_mode=0,
+        is_renew_ack=False,
+        topics=(share_fetching.FetchTopic(topic_id=uuid.UUID(int=7), partitions=partitions),),
+        forgotten_topics_data=(),
+    )
+    return request_frame(78, 2, request)
+
+
 @pytest.mark.parametrize(
     "frame",
     [
+        share_fetch,
         offset_fetch,
         create_topics,
         delete_topics,

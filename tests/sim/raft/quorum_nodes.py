@@ -97,7 +97,7 @@ class QuorumNode:
             authorizer=None,
             quotas=None,
             telemetry=SimpleNamespace(forget=lambda _: None),
-            share_groups=SimpleNamespace(disconnected=lambda _: None),
+            share=SimpleNamespace(made=None),
             figures=RequestFigures(),
         )
         server = Server(

@@ -435,7 +435,7 @@ class Service:
     def __init__(self, scope: TaskScope) -> None:
         runtime: Any = SimpleNamespace(clock=LoopClock(), random=random.Random(1))
         self.log = CountingLog()
-        self.groups = GroupCoordinator(runtime, 1, SETTINGS, self.log, scope, SimpleNamespace())  # type: ignore[arg-type]
+        self.groups = GroupCoordinator(runtime, 1, SETTINGS, self.log, scope, SimpleNamespace)  # type: ignore[arg-type]
         self.image = MetadataImage()
 
     def apply(self, new: MetadataImage) -> None:

@@ -62,7 +62,7 @@ def find(
         metadata=SimpleNamespace(image=image),
         groups=Ids(3),
         transactions=Ids(3),
-        share_states=Ids(3),
+        share=lambda: SimpleNamespace(states=Ids(3)),
     )
     request: Any = SimpleNamespace(key_type=key_type, coordinator_keys=[key])
     answer: Any = asyncio.run(find_coordinator(broker, context(6), request))

@@ -170,8 +170,7 @@ class TransactionalBroker:
             producer_ids=nothing,
             groups=self.groups,
             transactions=self.coordinator,
-            share_states=nothing,
-            share_groups=nothing,
+            share=nothing,
             telemetry=nothing,
             tasks=tasks,
         )

@@ -26,7 +26,6 @@ from ottla.raft.roles import Role as QuorumRole
 from ottla.raft.voters import VoterSet
 from ottla.records.records import Record, encode_batch
 from ottla.replication.partition import Partition, Role
-from ottla.replication.share.sessions import ShareSessions
 from ottla.runtime import Runtime
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.net import AsyncioNetwork
@@ -105,7 +104,7 @@ class World:
                 optional_string=lambda key: None,
             ),
             fetch_sessions={},
-            share_groups=SimpleNamespace(sessions=ShareSessions(lambda: 1)),
+            share=SimpleNamespace(made=None),
             quorum=SimpleNamespace(
                 role=QuorumRole.LEADER,
                 voted_for=7,

@@ -85,7 +85,7 @@ class GroupCoordinator:
         settings: GroupSettings,
         offsets_log: ShardLog,
         tasks: TaskScope,
-        share_states: ShareStates,
+        share_states: Callable[[], ShareStates],
         codec: int = 0,
     ) -> None:
         self._runtime = runtime
@@ -329,7 +329,7 @@ class GroupCoordinator:
         """What fails is asked for again with a later heartbeat."""
         done: Partitions = {}
         try:
-            done = await self._share_states.initialize(wanted)
+            done = await self._share_states().initialize(wanted)
         except KafkaError as error:
             log.warning("states of share group %s cannot be initialized now: %s", wanted.group_id, error)
         with contextlib.suppress(KafkaError):
@@ -371,9 +371,9 @@ class GroupCoordinator:
             for topic_id, partitions in offsets.values()
             if topic_id is not None
         }
-        found = await self._share_states.summarize(group_id, asked)
+        found = await self._share_states().summarize(group_id, asked)
         with_lag = [key for key, summary in found.items() if _has_lag(summary)]
-        ends = await self._share_states.end_offsets(with_lag)
+        ends = await self._share_states().end_offsets(with_lag)
         for topic_id, partitions in offsets.values():
             for index in partitions:
                 if topic_id is not None and (key := (topic_id, index)) in found:
@@ -394,7 +394,7 @@ class GroupCoordinator:
         wanted: InitializeStates = await self._submit(
             group_id, lambda shard, ticket, now: shard.alter_share_offsets(group_id, offsets, ticket, now)
         )
-        done = await self._share_states.initialize(wanted)
+        done = await self._share_states().initialize(wanted)
         await self._submit(
             group_id, lambda shard, ticket, now: shard.states_initialized(group_id, done, ticket, now)
         )
@@ -408,7 +408,7 @@ class GroupCoordinator:
         topics: dict[str, tuple[uuid.UUID, frozenset[int]]] = await self._submit(
             group_id, lambda shard, ticket, now: shard.begin_forgetting_states(group_id, names, ticket, now)
         )
-        errors = await self._share_states.delete(group_id, dict(topics.values()))
+        errors = await self._share_states().delete(group_id, dict(topics.values()))
         gone = [topic_id for topic_id, error in errors.items() if error is None]
         await self._submit(
             group_id, lambda shard, ticket, now: shard.states_forgotten(group_id, gone, ticket, now)

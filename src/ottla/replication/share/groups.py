@@ -4,7 +4,7 @@ together."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 
 from ottla.metadata.change import MetadataChange
 from ottla.replication.share.in_flight import Acknowledgement
@@ -21,11 +21,11 @@ class ShareGroups:
         self,
         partitions: SharePartitions,
         settings_of: SettingsOf,
-        sessions_max: Callable[[], int],
+        sessions: ShareSessions,
         tasks: TaskScope,
     ) -> None:
         self.partitions = partitions
-        self.sessions = ShareSessions(sessions_max)
+        self.sessions = sessions
         self.settings_of = settings_of
         self._tasks = tasks
         self.is_closed = False

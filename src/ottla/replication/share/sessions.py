@@ -39,18 +39,17 @@ class ShareSession:
 
 
 class ShareSessions:
-    def __init__(self, sessions_max: Callable[[], int]) -> None:
+    def __init__(self, sessions_max: Callable[[], int], partitions_max: Callable[[], int]) -> None:
         self._sessions_max = sessions_max
+        self._partitions_max = partitions_max
+        self.partition_count = 0
+        """That all sessions remember together."""
         self._sessions: dict[Member, ShareSession] = {}
         self._by_connection: dict[Hashable, dict[Member, None]] = {}
         self._members: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    @property
-    def partition_count(self) -> int:
-        return sum(len(session.partitions) for session in self._sessions.values())
 
     def has_members(self, group_id: str) -> bool:
         return group_id in self._members
@@ -65,10 +64,34 @@ class ShareSessions:
                 f"this broker has {len(self._sessions)} share sessions, as many as it may "
                 "(group.share.max.share.sessions); retry later"
             )
-        session = self._sessions[member] = ShareSession(member, partitions, connection)
+        session = ShareSession(member, partitions, connection)
+        self._count(len(session.partitions))
+        self._sessions[member] = session
         self._by_connection.setdefault(connection, {})[member] = None
         self._members[member.group_id] = self._members.get(member.group_id, 0) + 1
         return session
+
+    def _count(self, added: int) -> None:
+        """All partitions there may be, whether there are such or not: a topic may be heard of later."""
+        if added > 0 and self.partition_count + added > self._partitions_max():
+            raise ShareSessionLimitReached(
+                f"the share sessions of this broker have {self.partition_count} partitions, and may not have "
+                f"{added} more (ottla.share.sessions.max.partitions); retry later"
+            )
+        self.partition_count += added
+
+    def change(
+        self,
+        session: ShareSession,
+        added: Iterable[TopicIdPartition],
+        forgotten: Iterable[TopicIdPartition],
+    ) -> None:
+        """All of it, or nothing and ShareSessionLimitReached."""
+        partitions = {**session.partitions, **dict.fromkeys(added)}
+        for of in forgotten:
+            partitions.pop(of, None)
+        self._count(len(partitions) - len(session.partitions))
+        session.partitions = partitions
 
     def find(self, member: Member) -> ShareSession:
         session = self._sessions.get(member)
@@ -92,6 +115,7 @@ class ShareSessions:
         session = self._sessions.pop(member, None)
         if session is not None:
             session.is_closed = True
+            self.partition_count -= len(session.partitions)
             of_connection = self._by_connection[session.connection]
             del of_connection[member]
             if not of_connection:

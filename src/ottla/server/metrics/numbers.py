@@ -103,6 +103,7 @@ def read_numbers(
     group_lag: GroupLag,
 ) -> Numbers:
     image, replicas, figures = broker.metadata.image, broker.replicas, broker.figures
+    share = broker.share.made
     roles = broker.config.strings("process.roles")
     described = broker.quorum.describe()
     commits = broker.quorum.commit_seconds
@@ -165,8 +166,8 @@ def read_numbers(
         connections=connections,
         software=software,
         fetch_sessions=len(broker.fetch_sessions),
-        share_sessions=len(broker.share_groups.sessions),
-        share_session_partitions=broker.share_groups.sessions.partition_count,
+        share_sessions=0 if share is None else len(share.groups.sessions),
+        share_session_partitions=0 if share is None else share.groups.sessions.partition_count,
         led_topics={
             name: len(topic.partitions)
             for name, topic in image.topics.items()
