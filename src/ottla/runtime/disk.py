@@ -67,6 +67,10 @@ class File(Protocol):
         """Block until the contents are on the medium. Safe to call from another thread."""
         ...
 
+    def is_in_place(self) -> bool:
+        """Whether its path still leads to it, as this process left it: nobody has moved, removed or cut it."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -256,6 +260,13 @@ class PosixFile:
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
+
+    def is_in_place(self) -> bool:
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            return False
+        return (found.st_dev, found.st_ino, found.st_size) == (*self._inode, self.size)
 
     def close(self) -> None:
         self._map = None

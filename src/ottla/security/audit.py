@@ -136,6 +136,10 @@ class AuditLog:
                 log.error("the audit log cannot be written, what it would have said is lost: %s", error)
 
     def _write(self, data: bytes) -> None:
+        if self._file is not None and not self._file.is_in_place():
+            # Somebody else takes the file away now and then, as logrotate does.
+            self._file.close()
+            self._file = None
         if self._file is not None and self._file.size + len(data) > self._bytes_max and self._file.size:
             self._file.close()
             self._file = None

@@ -87,6 +87,10 @@ class SimFile:
         self._begin("sync")
         self._inode.sync()
 
+    def is_in_place(self) -> bool:
+        self._begin("read")
+        return self._disk._lookup(self.path) is self._inode
+
     def close(self) -> None:
         self._open = False
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,46 @@ def test_it_goes_on_where_it_ended(tmp_path: Path) -> None:
     for name in ("a", "b"):
         asyncio.run(written(real_runtime(), path, [name]))
     assert [entry["resource"] for entry in lines(path)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("way", ["moved", "moved and made anew", "copied and cut", "removed"])
+def test_it_goes_on_where_the_file_should_be_when_somebody_has_taken_it_away(
+    tmp_path: Path, way: str
+) -> None:
+    path, kept = tmp_path / "audit.log", tmp_path / "kept.log"
+
+    async def scenario() -> None:
+        runtime = real_runtime()
+        log = AuditLog(runtime, str(path), bytes_max=10_000, files_max=3)
+        writing = asyncio.ensure_future(log.run())
+
+        async def say(name: str) -> None:
+            note(log, name)
+            async with asyncio.timeout(20):
+                while not path.exists() or f'"{name}"' not in path.read_text():
+                    await asyncio.sleep(0.001)
+
+        await say("before")
+        match way:
+            case "moved" | "moved and made anew":
+                path.rename(kept)
+                if way != "moved":
+                    path.touch()
+            case "copied and cut":
+                shutil.copy(path, kept)
+                path.write_text("")
+            case _:
+                path.unlink()
+        await say("after")
+        await say("later")
+        writing.cancel()
+        await log.close()
+        await runtime.close()
+
+    asyncio.run(scenario())
+    assert [entry["resource"] for entry in lines(path)] == ["after", "later"]
+    if way != "removed":
+        assert [entry["resource"] for entry in lines(kept)] == ["before"]
 
 
 def test_what_does_not_fit_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
