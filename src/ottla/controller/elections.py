@@ -136,5 +136,22 @@ def _elect(
         raise ElectionNotNeeded(f"{name}-{index} is led by broker {partition.leader}")
     record = leadership.change(topic, index, PartitionTarget(election=Election.UNCLEAN))
     if record is None:
-        raise EligibleLeadersNotAvailable(f"None of the replicas of {name}-{index} is alive")
+        raise EligibleLeadersNotAvailable(_why_nobody(image, f"{name}-{index}", partition))
     return record
+
+
+def _why_nobody(image: MetadataImage, name: str, partition: PartitionImage) -> str:
+    empty = [
+        str(replica)
+        for replica in partition.replicas
+        if (broker := image.brokers.get(replica)) is not None
+        and broker.active
+        and not broker.has_online(partition.directory(replica))
+    ]
+    if not empty:
+        return f"None of the replicas of {name} is alive"
+    return (
+        f"None of the replicas of {name} has its log: broker {', '.join(empty)} is alive, but without the data "
+        "directory or the folder that the log was in; bring that back, or another replica. If all are gone "
+        "for good, delete the topic"
+    )

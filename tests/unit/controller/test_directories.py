@@ -8,6 +8,7 @@ import pytest
 from small_cluster import Cluster, directory, registration, topic_id
 
 from ottla.controller.directories import DirectoryAssignment, assign_directories
+from ottla.controller.elections import ElectionType, TopicPartitions, elect_leaders
 from ottla.metadata.records import NO_LEADER
 from ottla.wire.errors import ErrorCode, StaleBrokerEpoch
 
@@ -84,3 +85,17 @@ def test_a_replica_whose_directory_is_gone_is_not_eligible_once_another_has_it()
     assert cluster.partition().eligible_leader_replicas == ()
     cluster.heartbeat(2, fence=True)
     assert cluster.partition().leader == NO_LEADER
+
+
+def test_who_lives_without_the_directory_of_its_log_is_not_said_to_be_dead() -> None:
+    cluster = small_cluster()
+    cluster.heartbeat(1, offline=(directory(1),))
+    (outcome,) = cluster.run(
+        elect_leaders(cluster.image, cluster.config, ElectionType.UNCLEAN, [TopicPartitions("t", (2,))])
+    )
+    assert "broker 1 is alive, but without the data directory" in str(outcome.error)
+    cluster.heartbeat(1, fence=True)
+    (outcome,) = cluster.run(
+        elect_leaders(cluster.image, cluster.config, ElectionType.UNCLEAN, [TopicPartitions("t", (2,))])
+    )
+    assert str(outcome.error) == "None of the replicas of t-2 is alive"
