@@ -151,7 +151,7 @@ def _why_nobody(image: MetadataImage, name: str, partition: PartitionImage) -> s
     if not empty:
         return f"None of the replicas of {name} is alive"
     return (
-        f"None of the replicas of {name} has its log: broker {', '.join(empty)} is alive, but without the data "
-        "directory or the folder that the log was in; bring that back, or another replica. If all are gone "
-        "for good, delete the topic"
+        f"None of the replicas of {name} has its log: broker {', '.join(empty)} is alive, but without the "
+        "data directory or the folder that the log was in; bring that back, or another replica. If all are "
+        "gone for good, delete the topic"
     )
