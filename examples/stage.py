@@ -45,6 +45,7 @@ class Stage:
         try:
             self._broker.start()
             self._create_topics()
+            print(f"what programs say is in {self.directory}/*.log", flush=True)
         except BaseException:
             self.close()
             raise

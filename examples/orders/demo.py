@@ -51,8 +51,8 @@ def main() -> int:
         customers = start("customers.py", "--bootstrap-server", cluster.bootstrap_servers,
                           "--rate", str(given.rate), *services)  # fmt: skip
         stack.callback(stop, customers)
-        say(f"orders:  {shop.order_urls[0]}/orders   search: http://localhost:{ports['search']}/search")
         say(f"console: http://localhost:{ports['console']}   logs and mails: {directory}")
+        say(f"orders:  {shop.order_urls[0]}/orders   search: http://localhost:{ports['search']}/search")
         watch(cluster.bootstrap_servers, shop)
     return 0
 

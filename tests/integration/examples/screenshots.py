@@ -82,12 +82,26 @@ def demo(name: str) -> Iterator[subprocess.Popen[str]]:
         running.communicate(timeout=120)
 
 
-def address_of(running: subprocess.Popen[str], printed: str) -> str:
+def address_of(running: subprocess.Popen[str], printed: str) -> tuple[str, str]:
+    """And what was printed before it."""
     assert running.stdout is not None
+    before = ""
     for line in running.stdout:
+        before += line
         if found := re.search(printed, line):
-            return found[1]
-    raise RuntimeError(f"the demo has ended with {running.wait()} and printed no {printed}")
+            return found[1], before
+    raise RuntimeError(f"the demo has ended with {running.wait()} and printed no {printed}: {before}")
+
+
+def logs_of(printed: str) -> str:
+    """The ends of what a demo's pipelines have said."""
+    directory = re.search(r"(/\S+)/\*\.log|logs and mails: (\S+)", printed)
+    assert directory is not None, printed
+    return "\n".join(
+        path.read_text()[-2000:]
+        for name in ("run", "pipelines")
+        for path in Path(directory[1] or directory[2]).glob(f"{name}*.log")
+    )
 
 
 def wait_served(address: str, deadline: float) -> None:
@@ -103,7 +117,7 @@ def wait_served(address: str, deadline: float) -> None:
 
 def take(name: str, shot: Shot, window: Browser) -> None:
     with demo(name) as running:
-        address = address_of(running, shot.address)
+        address, printed = address_of(running, shot.address)
         window.resize(*shot.size)
         deadline = time.monotonic() + DEADLINE_S
         wait_served(address, deadline)
@@ -111,7 +125,7 @@ def take(name: str, shot: Shot, window: Browser) -> None:
         window.run(shot.before or "0")
         while not window.run(f"!!({shot.ready})"):
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{name}: never true: {shot.ready}\n{window.text()}")
+                raise RuntimeError(f"{name}: never true: {shot.ready}\n{window.text()}\n{logs_of(printed)}")
             time.sleep(0.2)
         window.screenshot(EXAMPLES / name / shot.picture)
 

@@ -29,7 +29,9 @@ def test_sigterm_ends_a_demo_and_all_it_started(tmp_path: Path) -> None:
     demo = subprocess.Popen([sys.executable, "-c", DEMO, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
         assert demo.stdout is not None
-        directory, *names = demo.stdout.readline().split()
+        logs, said = demo.stdout.readline(), demo.stdout.readline()
+        directory, *names = said.split()
+        assert f"{directory}/*.log" in logs
         assert names == ["sleeper.py", "sleeper.py-2"]
         deadline = time.monotonic() + 30
         while len(started := [int(path.stem) for path in tmp_path.glob("*.pid")]) < 2:
