@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -35,7 +36,9 @@ def main() -> int:
         print(f"views go to {lake}; topics: {', '.join(TOPICS)} at {stage.bootstrap_servers}", flush=True)
         stage.stay()
         if any(lake.glob("date=*")):
-            subprocess.run([sys.executable, "report.py", str(lake)], cwd=HERE, check=False)
+            print("a report from the lake, on a Spark of its own; Ctrl-C again does without", flush=True)
+            with suppress(KeyboardInterrupt):
+                subprocess.run([sys.executable, "report.py", str(lake)], cwd=HERE, check=False)
     return 0
 
 
