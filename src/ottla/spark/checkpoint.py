@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ottla.spark.engine import HadoopFiles
 from ottla.spark.positions import CLUSTER, Offsets
 
 
@@ -24,10 +25,9 @@ class Checkpoint:
     """Read through Spark's own file systems: a local path, hdfs://, s3a://, whatever the query can use."""
 
     def __init__(self, spark: Any, location: str) -> None:
-        self._jvm = spark._jvm
-        self._hadoop = spark._jsc.hadoopConfiguration()
+        self._files = HadoopFiles(spark)
         self._location = location.rstrip("/")
-        self._local = _local_path(self._location, str(self._hadoop.get("fs.defaultFS", "file:///")))
+        self._local = _local_path(self._location, self._files.default_system)
 
     @property
     def is_local(self) -> bool:
@@ -46,12 +46,7 @@ class Checkpoint:
         if self._local is not None:
             # Each call into Java takes as long as reading the file.
             return Path(self._local, name).read_text()
-        path = self._jvm.org.apache.hadoop.fs.Path(f"{self._location}/{name}")
-        stream = path.getFileSystem(self._hadoop).open(path)
-        try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
+        return self._files.read(self._files.path(f"{self._location}/{name}"))
 
 
 def _local_path(location: str, default_system: str) -> str | None:

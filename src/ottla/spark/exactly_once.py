@@ -32,6 +32,7 @@ from ottla.client.transaction import CommittedOffset, Transactions
 from ottla.records.producer import ProducerIdentity
 from ottla.spark.checkpoint import Checkpoint
 from ottla.spark.connection import shared_connection
+from ottla.spark.engine import stage_record
 from ottla.spark.positions import Offsets
 from ottla.spark.sink_options import SinkOptions
 from ottla.spark.sink_rows import sink_columns
@@ -303,10 +304,8 @@ def _read_mark(metadata: str) -> tuple[str | None, int]:
 
 def _require_single_attempt(spark: Any, stage_id: int) -> None:
     """Raises SeveralAttempts unless Spark's record of the stage shows one attempt and no failed task."""
-    context = spark._jsc.sc()
     try:
-        context.listenerBus().waitUntilEmpty(_STATUS_TIMEOUT_MS)
-        stage = context.statusStore().lastStageAttempt(stage_id)
+        stage = stage_record(spark, stage_id, _STATUS_TIMEOUT_MS)
     except Exception as error:
         raise SeveralAttempts(f"stage {stage_id}: its record cannot be read: {error}") from error
     is_clean = stage.numCompleteTasks() == stage.numTasks() and not (

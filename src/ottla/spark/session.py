@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import threading
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ottla.spark import local_files
+from ottla.spark.engine import forget_dead_machine, machine_runs, start_machine
 from ottla.spark.java import bundled_java, find_java
 
 __all__ = ["SparkMissing", "forget_dead_session", "log_path", "spark_session"]
@@ -125,15 +125,7 @@ def with_settings(spark: Any, settings: Mapping[str, str]) -> Iterator[None]:
 
 def forget_dead_session() -> bool:
     """Whether the Java virtual machine of this process has died. The next session starts another one then."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    machine = getattr(SparkContext._gateway, "proc", None)
-    if machine is None or machine.poll() is None:
-        return False
-    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
-    SparkSession._instantiatedSession = None
-    return True
+    return forget_dead_machine()
 
 
 def log_path() -> str | None:
@@ -193,14 +185,11 @@ def _require_packages() -> None:
 
 def _machine_runs() -> bool:
     """Under spark-submit, or after an earlier session, there is a Java virtual machine already."""
-    from pyspark import SparkContext
-
-    return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+    return machine_runs() or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _start_machine(wanted: Mapping[str, str], log_dir: Path, log_level: str) -> None:
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
+    from pyspark import SparkConf
 
     global _log_path, _has_own_machine
     os.environ["JAVA_HOME"] = find_java(os.environ, bundled_java(), _cache_dir()).home
@@ -217,8 +206,7 @@ def _start_machine(wanted: Mapping[str, str], log_dir: Path, log_level: str) -> 
         if name in wanted:
             conf.set(name, wanted[name])
     with open(f"{path}.out", "ab") as out, _with_class_path(_own_classes()):
-        gateway = launch_gateway(conf, {"stdout": out, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
-    SparkContext._ensure_initialized(gateway=gateway)
+        start_machine(conf, out)
     _log_path, _has_own_machine = path, True
 
 

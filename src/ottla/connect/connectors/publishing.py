@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from ottla.connect.errors import ConnectError
+from ottla.spark.engine import HadoopFiles
 
 HIDDEN: Final = "_ottla"
 _log = logging.getLogger(__name__)
@@ -29,15 +30,15 @@ class Directory:
     """In any file system that Spark knows: a local path, hdfs://, s3a:// and others. Names are relative."""
 
     def __init__(self, session: Any, location: str) -> None:
-        self._jvm = session._jvm
+        self._hadoop = HadoopFiles(session)
         self._root = location.rstrip("/")
-        self._files = self._path("").getFileSystem(session._jsc.hadoopConfiguration())
+        self._files = self._hadoop.system(self._path(""))
 
     def path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
 
     def _path(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(self.path(name))
+        return self._hadoop.path(self.path(name))
 
     def exists(self, name: str) -> bool:
         return bool(self._files.exists(self._path(name)))
@@ -45,20 +46,12 @@ class Directory:
     def read(self, name: str) -> str | None:
         if not self.exists(name):
             return None
-        stream = self._files.open(self._path(name))
-        try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
+        return self._hadoop.read(self._path(name))
 
     def write(self, name: str, text: str) -> None:
         """There as a whole or not at all."""
         draft = f"{name}.{uuid.uuid4().hex}"
-        stream = self._files.create(self._path(draft), True)
-        try:
-            stream.write(text.encode())
-        finally:
-            stream.close()
+        self._hadoop.write(self._path(draft), text)
         self.move(draft, name)
 
     def move(self, name: str, target: str) -> None:

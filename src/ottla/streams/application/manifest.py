@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ottla.spark.engine import HadoopFiles
 from ottla.spark.positions import Offsets, from_stored, to_stored
 from ottla.streams.application.shapes import QueryShape
 from ottla.streams.errors import StreamsError
@@ -93,14 +94,9 @@ class StateDirectory:
                     return file.read()
             except FileNotFoundError:
                 return None
-        path, system = self._remote(name)
-        if not system.exists(path):
-            return None
-        stream = system.open(path)
-        try:
-            return str(self._session._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
+        files = HadoopFiles(self._session)
+        path = files.path(f"{self.location}/{name}")
+        return files.read(path) if files.system(path).exists(path) else None
 
     def write(self, name: str, text: str) -> None:
         """Whoever reads it meanwhile sees the old text or the new one."""
@@ -113,22 +109,15 @@ class StateDirectory:
                 os.fsync(file.fileno())
             os.replace(f"{path}.new", path)
             return
-        remote, system = self._remote(name)
-        stream = system.create(remote, True)
-        try:
-            stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
+        files = HadoopFiles(self._session)
+        files.write(files.path(f"{self.location}/{name}"), text)
 
     def is_empty(self, name: str) -> bool:
         """Whether a directory in it has nothing in it, or is not there."""
         if self.is_local:
             path = f"{self.location}/{name}"
             return not os.path.isdir(path) or not os.listdir(path)
-        remote, system = self._remote(name)
+        files = HadoopFiles(self._session)
+        remote = files.path(f"{self.location}/{name}")
+        system = files.system(remote)
         return not system.exists(remote) or len(system.listStatus(remote)) == 0
-
-    def _remote(self, name: str) -> tuple[Any, Any]:
-        assert self._session is not None
-        path = self._session._jvm.org.apache.hadoop.fs.Path(f"{self.location}/{name}")
-        return path, path.getFileSystem(self._session._jsc.hadoopConfiguration())

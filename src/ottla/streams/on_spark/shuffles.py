@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ottla.spark.engine import repartition_state
 from ottla.streams.errors import StreamsError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def divide_state(session: SparkSession, checkpoint: str, partitions: int, finish
     """Of a query that has begun a micro-batch. `finish` does the last one again, if it was not completed."""
     for is_finished in (False, True):
         try:
-            session._streamingCheckpointManager.repartition(checkpoint, partitions)
+            repartition_state(session, checkpoint, partitions)
         except Exception as error:
             # Spark has no Python class for it, only the text.
             refusal = _REFUSAL.search(str(error))
