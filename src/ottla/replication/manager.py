@@ -82,8 +82,9 @@ class ReplicaManager:
         self.throttles = Throttles(node_id, logs.clock, config)
         self.following: Following | None = None
         self.on_place: Callable[[UUID, int, str], None] = lambda topic_id, index, directory: None
-        self.on_lost: Callable[[UUID, int], None] = lambda topic_id, index: None
         """Told of each replica in which data directory it is: when it is there, moves, or goes offline."""
+        self.on_lost: Callable[[UUID, int], None] = lambda topic_id, index: None
+        """Told of each replica whose files are gone although this broker has their directory."""
         self._led: dict[Partition, None] = {}
         """Those that have followers."""
         self.turns = ProducerTurns()
