@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
@@ -17,35 +18,54 @@ from ottla.runtime.net import AsyncioNetwork
 from ottla.wire.api import ApiKey
 
 JOIN, LEAVE = 0, -1
+_HEARTBEAT_S = 0.5
 
 
 @contextmanager
 def member_of(bootstrap: str, group: str, *topics: str, client_id: str) -> Iterator[str]:
-    member = str(uuid4())
-    epoch = asyncio.run(_heartbeat(bootstrap, client_id, group, member, JOIN, topics))
+    """It says again and again that it is there: Apache Kafka gives a member its partitions with a later
+    answer, and takes one that keeps silent for dead."""
+    member = _Member(bootstrap, group, topics, client_id)
+    asyncio.run(member.say(JOIN))
+    assert member.epoch > 0
+    leaving = threading.Event()
+
+    def stay() -> None:
+        while not leaving.wait(_HEARTBEAT_S):
+            asyncio.run(member.say(member.epoch))
+
+    staying = threading.Thread(target=stay)
+    staying.start()
     try:
-        assert epoch > 0
-        yield member
+        yield member.id
     finally:
-        asyncio.run(_heartbeat(bootstrap, client_id, group, member, LEAVE, None))
+        leaving.set()
+        staying.join()
+        asyncio.run(member.say(LEAVE))
 
 
-async def _heartbeat(bootstrap: str, client_id: str, group: str, member: str, epoch: int, topics: Any) -> int:
-    asked = {
-        "group_id": group,
-        "member_id": member,
-        "member_epoch": epoch,
-        "rack_id": None,
-        "subscribed_topic_names": topics,
-    }
+class _Member:
+    def __init__(self, bootstrap: str, group: str, topics: Sequence[str], client_id: str) -> None:
+        self.id = str(uuid4())
+        self.epoch = JOIN
+        self._bootstrap, self._group, self._topics, self._client_id = bootstrap, group, topics, client_id
 
-    def check(answer: Any) -> None:
-        raise_for_code(answer.error_code, answer.error_message, group)
+    async def say(self, epoch: int) -> None:
+        asked = {
+            "group_id": self._group,
+            "member_id": self.id,
+            "member_epoch": epoch,
+            "rack_id": None,
+            "subscribed_topic_names": None if epoch == LEAVE else list(self._topics),
+        }
 
-    async with ClusterClient(AsyncioNetwork(), bootstrap, {"client.id": client_id}) as client:
-        api = ApiKey.SHARE_GROUP_HEARTBEAT
-        answer = await client.ask_coordinator(GROUP, group, api, asked, check, about="")
-        return int(answer.member_epoch)
+        def check(answer: Any) -> None:
+            raise_for_code(answer.error_code, answer.error_message, self._group)
+
+        async with ClusterClient(AsyncioNetwork(), self._bootstrap, {"client.id": self._client_id}) as client:
+            api = ApiKey.SHARE_GROUP_HEARTBEAT
+            answer = await client.ask_coordinator(GROUP, self._group, api, asked, check, about="")
+            self.epoch = int(answer.member_epoch)
 
 
 def check_a_share_group_is_shown_set_and_deleted(site: Site, bootstrap: str) -> None:

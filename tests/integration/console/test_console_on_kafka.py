@@ -15,6 +15,7 @@ from bench.chromium import browser, executable
 from bench.kafka_peer import ApacheKafka
 from bench.maven import PeerUnavailable
 from console_site import Site, commit
+from share_members import check_a_share_group_is_shown_set_and_deleted
 
 from ottla.console.clusters import ClusterSettings
 from ottla.console.server import console_served
@@ -101,6 +102,10 @@ def test_moves_and_elections_are_apache_kafkas_own(kafka_site: Site) -> None:
     status, text = site.refused("POST", "reassignments", plan={"moved-0": [99]})
     assert status >= 400 and text
     site.change("DELETE", "topics", "moved", confirm="moved")
+
+
+def test_share_groups_of_apache_kafka_are_shown_set_and_deleted(kafka_site: Site, bootstrap: str) -> None:
+    check_a_share_group_is_shown_set_and_deleted(kafka_site, bootstrap)
 
 
 @pytest.mark.skipif(executable() is None, reason="needs Chromium: apt-get install chromium")
