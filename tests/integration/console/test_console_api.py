@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from console_site import ORDERS, Site, commit, create
 from share_members import check_a_share_group_is_shown_set_and_deleted
+from transactions_seen import check_outcomes_are_told
 
 from ottla.console.clusters import ClusterSettings
 from ottla.console.server import console_served
@@ -173,7 +174,11 @@ def test_aborted_records_are_only_seen_by_who_asks_for_them(site: Site, broker: 
     assert [record["value"]["text"] for record in seen] == ["kept", "kept, too"]
     assert seen[0]["batch"]["transactional"]
     everything = site.get("topics", "ledger", "records", start="oldest", committed="false")["records"]
-    assert [record["value"]["text"] for record in everything] == ["kept", "dropped", "kept, too"]
+    assert [(record["value"]["text"], record["batch"]["transaction"]) for record in everything] == [
+        ("kept", "committed"),
+        ("dropped", "aborted"),
+        ("kept, too", "committed"),
+    ]
 
     producer.begin_transaction()
     producer.produce("ledger", "open")
@@ -185,6 +190,13 @@ def test_aborted_records_are_only_seen_by_who_asks_for_them(site: Site, broker: 
     assert site.refused("POST", "transactions", "books", "abort", confirm="no")[0] == 400
     site.change("POST", "transactions", "books", "abort", confirm="books")
     assert site.get("transactions", "books")["state"] != "Ongoing"
+
+
+def test_of_each_record_it_is_told_what_became_of_its_transaction(
+    site: Site, broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(broker.bootstrap_servers, {"outcomes": 1})
+    check_outcomes_are_told(site, broker.bootstrap_servers, "outcomes", monkeypatch)
 
 
 def events(site: Site, path: str) -> Any:

@@ -10,6 +10,7 @@ import pytest
 from bench.chromium import Browser, browser, executable
 from confluent_kafka import Consumer, Producer
 from console_site import ORDERS, Site, commit
+from transactions_seen import OUTCOMES, records_of_every_outcome
 
 from ottla.testing import InProcessBroker
 
@@ -146,6 +147,22 @@ def test_records_are_shown_opened_searched_and_written(page: Browser, site: Site
     page.click("#records .record summary")
     # A number that no JavaScript can hold is shown as it was written.
     page.wait_for("document.querySelector('.record[open]').innerText.includes('12345678901234567890')")
+
+
+def test_records_say_what_became_of_their_transaction(
+    page: Browser, site: Site, broker: InProcessBroker
+) -> None:
+    site.change("POST", "topics", name="books", partitions=1)
+    with records_of_every_outcome(broker.bootstrap_servers, "books"):
+        page.open(f"{site.address}/c/local/topics/books/records?committed=false&start=oldest")
+        page.wait_for(f"document.querySelectorAll('#records .record').length === {len(OUTCOMES)}")
+        shown = page.run(
+            "[...document.querySelectorAll('.record')].map((each) => each.innerText.split('\\n').at(-1))"
+        )
+        told = [each if each in {"aborted", "open"} else "" for each in OUTCOMES.values()]
+        assert [each.removesuffix(value).strip() for each, value in zip(shown, OUTCOMES, strict=True)] == told
+        page.click("#records .record summary")
+        page.wait_for("document.querySelector('.record[open]').innerText.includes('transaction committed')")
 
 
 def test_live_records_come_without_end_and_without_growing(

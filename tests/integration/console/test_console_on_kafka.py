@@ -14,8 +14,9 @@ from bench.brokers import started
 from bench.chromium import browser, executable
 from bench.kafka_peer import ApacheKafka
 from bench.maven import PeerUnavailable
-from console_site import Site, commit
+from console_site import Site, commit, create
 from share_members import check_a_share_group_is_shown_set_and_deleted
+from transactions_seen import check_outcomes_are_told
 
 from ottla.console.clusters import ClusterSettings
 from ottla.console.server import console_served
@@ -85,6 +86,13 @@ def test_everything_is_done_on_apache_kafka_too(kafka_site: Site, bootstrap: str
     site.change("DELETE", "groups", "billing", confirm="billing")
     site.change("POST", "topics", "orders", "empty", confirm="orders")
     site.change("DELETE", "topics", "orders", confirm="orders")
+
+
+def test_of_each_record_of_apache_kafka_it_is_told_what_became_of_its_transaction(
+    kafka_site: Site, bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(bootstrap, {"outcomes": 1})
+    check_outcomes_are_told(kafka_site, bootstrap, "outcomes", monkeypatch)
 
 
 def test_moves_and_elections_are_apache_kafkas_own(kafka_site: Site) -> None:

@@ -11,13 +11,14 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
+from ottla.client.admin.topics import Partition
 from ottla.client.cluster import EARLIEST, ClusterClient
-from ottla.client.fetch import Aborted
+from ottla.client.fetch import Fetched
 from ottla.console.records.matching import Matcher
+from ottla.console.records.outcomes import Followed, Outcome, Told, outcomes_ahead
 from ottla.console.records.shown import Pair, Shown, show
 from ottla.records.batch import NO_PRODUCER_ID, iter_headers
 from ottla.records.compression import CODEC_NAMES, CorruptRecords
-from ottla.records.markers import read_marker
 from ottla.records.records import iter_records
 from ottla.wire.errors import OffsetOutOfRange
 
@@ -58,14 +59,11 @@ async def read_piece(
     """From `offset` on and before `stop`. Where the beginning is gone by now, from where it is. It ends where
     `found_max` were found: a fetch may bring thousands where fifty are wanted."""
     try:
-        fetched = await client.fetch(
-            reading.topic,
-            partition,
-            offset,
-            max_wait_ms=max_wait_ms,
-            max_bytes=FETCH_BYTES,
-            read_committed=reading.read_committed,
-        )
+        # First as who reads committed records alone: only they are told what was aborted.
+        fetched = await _fetched(client, reading.topic, partition, offset, max_wait_ms, read_committed=True)
+        is_stable = reading.read_committed or len(fetched.records) > 0
+        if not is_stable:
+            fetched = await _fetched(client, reading.topic, partition, offset, 0, read_committed=False)
     except OffsetOutOfRange:
         starts = await client.list_offsets({(reading.topic, partition): EARLIEST})
         start = starts[reading.topic, partition].offset
@@ -75,15 +73,51 @@ async def read_piece(
     end = fetched.last_stable_offset if reading.read_committed else fetched.high_watermark
     if not fetched.records:
         return Piece([], max(offset, min(stop, end)), 0, end)
+    outcomes = Told(fetched.aborted) if is_stable else Followed(fetched.records)
     found, next_offset, looked_at = await asyncio.to_thread(
-        _taken_apart, fetched.records, fetched.aborted, reading, partition, offset, stop, found_max
+        _taken_apart, fetched.records, outcomes, reading, partition, offset, stop, found_max
     )
+    # Each record of a batch has the facts of the batch.
+    undecided = [each["batch"] for each in found if each["batch"].get("transaction", "") is None]
+    if undecided:
+        ahead = await outcomes_ahead(
+            client,
+            Partition(reading.topic, partition),
+            _end_of(fetched.records),
+            fetched.high_watermark,
+            {facts["producerId"] for facts in undecided},
+        )
+        for facts in undecided:
+            facts["transaction"] = ahead[facts["producerId"]]
     return Piece(found, next_offset, looked_at, end)
+
+
+async def _fetched(
+    client: ClusterClient,
+    topic: str,
+    partition: int,
+    offset: int,
+    max_wait_ms: int,
+    *,
+    read_committed: bool,
+) -> Fetched:
+    return await client.fetch(
+        topic,
+        partition,
+        offset,
+        max_wait_ms=max_wait_ms,
+        max_bytes=FETCH_BYTES,
+        read_committed=read_committed,
+    )
+
+
+def _end_of(records: memoryview) -> int:
+    return max(header.last_offset + 1 for _, header in iter_headers(records))
 
 
 def _taken_apart(
     records: memoryview,
-    aborted: Any,
+    outcomes: Told | Followed,
     reading: Reading,
     partition: int,
     offset: int,
@@ -92,15 +126,13 @@ def _taken_apart(
 ) -> tuple[list[dict[str, Any]], int, int]:
     found: list[dict[str, Any]] = []
     looked_at, next_offset = 0, offset
-    aborts = _Aborts(aborted)
     for at, header in iter_headers(records):
         batch = records[at : at + header.size]
+        outcome = outcomes.of(header) if header.is_transactional else None
         if header.is_control:
-            aborts.marker(batch, header.producer_id)
-        elif header.last_offset >= offset and not (
-            reading.read_committed and header.is_transactional and aborts.hold(header)
-        ):
-            facts = _batch_facts(header)
+            outcomes.marker(batch, header.producer_id)
+        elif header.last_offset >= offset and not (reading.read_committed and outcome == "aborted"):
+            facts = _batch_facts(header, outcome)
             try:
                 for record in iter_records(batch):
                     if offset <= record.offset < stop:
@@ -118,25 +150,7 @@ def _taken_apart(
     return found, next_offset, looked_at
 
 
-class _Aborts:
-    """Which transactional batches were aborted, as a consumer works it out."""
-
-    def __init__(self, aborted: list[Aborted]) -> None:
-        self._coming = sorted(aborted, key=lambda each: each.first_offset)
-        self._open: set[int] = set()
-
-    def hold(self, header: Any) -> bool:
-        while self._coming and self._coming[0].first_offset <= header.last_offset:
-            self._open.add(self._coming.pop(0).producer_id)
-        return header.producer_id in self._open
-
-    def marker(self, batch: memoryview, producer_id: int) -> None:
-        marker = read_marker(batch)
-        if marker is not None:
-            self._open.discard(producer_id)
-
-
-def _batch_facts(header: Any) -> dict[str, Any]:
+def _batch_facts(header: Any, outcome: Outcome | None) -> dict[str, Any]:
     facts = {
         "baseOffset": header.base_offset,
         "records": header.record_count,
@@ -148,6 +162,8 @@ def _batch_facts(header: Any) -> dict[str, Any]:
         facts["producerId"] = header.producer_id
         facts["producerEpoch"] = header.producer_epoch
         facts["transactional"] = header.is_transactional
+    if header.is_transactional:
+        facts["transaction"] = outcome
     return facts
 
 

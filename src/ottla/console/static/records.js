@@ -4,10 +4,24 @@ import { $, h, moment, number } from "./dom.js";
 
 const ROWS_MAX = 500;
 
+const OUTCOMES = {
+  committed: "committed",
+  aborted: "aborted",
+  open: "open",
+  ended: "ended, how is told further on than was looked",
+  unknown: "not ended as far as was looked",
+};
+
 let stream = null;
 
 function shown(part) {
   return part.text === null ? h("span", { class: "null" }, "null") : h("code", {}, part.text.slice(0, 300));
+}
+
+// What is committed is what one expects; the rest is told of.
+function outcome(batch) {
+  if (!batch.transaction || batch.transaction === "committed") return null;
+  return h("span", { class: batch.transaction === "aborted" ? "tag bad" : "tag busy", title: `Its transaction: ${OUTCOMES[batch.transaction]}` }, batch.transaction);
 }
 
 function whole(title, part, bytes) {
@@ -47,7 +61,7 @@ function opened(record) {
   const batch = record.batch;
   const facts = [`batch of ${number(batch.records)} from offset ${batch.baseOffset}`, `${number(batch.bytes)} bytes`, `compression ${batch.compression}`, `leader epoch ${batch.leaderEpoch}`];
   if (batch.producerId !== undefined) facts.push(`producer ${batch.producerId} epoch ${batch.producerEpoch}`);
-  if (batch.transactional) facts.push("transactional");
+  if (batch.transaction) facts.push(`transaction ${OUTCOMES[batch.transaction]}`);
   parts.push(h("small", {}, facts.join(" · ")));
   return h("div", { class: "whole" }, ...parts);
 }
@@ -58,7 +72,7 @@ function row(record, isNew = false) {
       h("span", { class: "place" }, `${record.partition} · ${record.offset}`),
       h("time", {}, moment(record.timestamp)),
       h("span", {}, shown(record.key)),
-      h("span", {}, shown(record.value))));
+      h("span", {}, outcome(record.batch), shown(record.value))));
   // Most records are never opened: what they hold is laid out when one is.
   made.addEventListener("toggle", () => {
     if (made.open && made.children.length === 1) made.append(opened(record));
