@@ -78,7 +78,7 @@ def fetch(connection: socket.socket) -> Any:
 
 def test_producers_wait_for_what_they_sent(admin: socket.socket) -> None:
     assert produce(admin).throttle_time == timedelta(0)
-    limit(admin, "producer_byte_rate", 400_000)
+    limit(admin, "producer_byte_rate", 410_000)
     waits = [produce(admin).throttle_time for _ in range(4)]
     assert waits == [timedelta(0)] * 4
     began = time.monotonic()
