@@ -38,7 +38,6 @@ class Browser:
         self._ids = itertools.count(1)
         self._session: str | None = None
         self.complaints: list[str] = []
-        self.dialogs: list[str] = []
         target = self._call("Target.createTarget", {"url": "about:blank"})["targetId"]
         self._session = self._call("Target.attachToTarget", {"targetId": target, "flatten": True})[
             "sessionId"
@@ -143,7 +142,8 @@ class Browser:
             case "Log.entryAdded" if params["entry"]["level"] == "error":
                 self.complaints.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
             case "Page.javascriptDialogOpening":
-                self.dialogs.append(params["message"])
+                # None of ours opens one; whoever does would keep the page from going on.
+                self.complaints.append(f"a dialog: {params['message']}")
                 accept = {
                     "id": next(self._ids),
                     "method": "Page.handleJavaScriptDialog",

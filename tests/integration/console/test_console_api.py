@@ -17,6 +17,8 @@ from console_site import ORDERS, Site, commit, create
 from share_members import check_a_share_group_is_shown_set_and_deleted
 from transactions_seen import check_outcomes_are_told
 
+from ottla.console.api.all import FAMILIES
+from ottla.console.asked import fields_of
 from ottla.console.clusters import ClusterSettings
 from ottla.console.server import console_served
 from ottla.testing import InProcessBroker
@@ -334,23 +336,61 @@ def test_access_is_seen_and_changed(site: Site) -> None:
     (found,) = site.get("acls", q="eve")["rules"]
     assert found == {**rule, "pattern": "LITERAL", "permission": "ALLOW", "host": "*"}
     assert "User:eve" in site.page("acls")
-    site.change("DELETE", "acls", **rule)
+    site.change("DELETE", "acls", **rule, confirm="User:eve")
     assert site.get("acls", q="eve")["rules"] == []
-    assert site.refused("DELETE", "acls", **rule)[0] == 404
+    assert site.refused("DELETE", "acls", **rule, confirm="User:eve")[0] == 404
     assert "READ" in site.refused("POST", "acls", **{**rule, "operation": "STEAL"})[1]
 
     site.change("PUT", "users", "carol", password="secret", mechanism="SCRAM-SHA-256")
     assert {"user": "carol", "mechanism": "SCRAM-SHA-256", "iterations": 4096} in site.get("users")["users"]
     assert "carol" in site.page("users")
-    site.change("DELETE", "users", "carol", mechanism="SCRAM-SHA-256")
+    site.change("DELETE", "users", "carol", mechanism="SCRAM-SHA-256", confirm="carol")
     assert site.get("users")["users"] == []
 
     site.change("PUT", "quotas", quota="producer_byte_rate", value=1024, user="", client_id="app")
     (quota,) = site.get("quotas")["quotas"]
     assert (quota["user"], quota["client_id"], quota["ip"], quota["value"]) == ("", "app", None, 1024)
     assert "producer_byte_rate" in site.page("quotas")
-    site.change("PUT", "quotas", quota="producer_byte_rate", user="", client_id="app")
+    gone = {"quota": "producer_byte_rate", "user": "", "client_id": "app"}
+    site.change("DELETE", "quotas", **gone, confirm="producer_byte_rate")
     assert site.get("quotas")["quotas"] == []
+
+
+def test_what_cannot_be_undone_is_typed(site: Site) -> None:
+    rule = {"principal": "User:frank", "operation": "READ", "resource": "TOPIC", "name": "orders"}
+    site.change("POST", "acls", **rule)
+    for method, segments, body, name in (
+        ("DELETE", ("topics", "orders"), {}, "orders"),
+        ("POST", ("topics", "orders", "empty"), {}, "orders"),
+        ("DELETE", ("groups", "billing"), {}, "billing"),
+        ("POST", ("transactions", "books", "abort"), {}, "books"),
+        ("DELETE", ("acls",), rule, "User:frank"),
+        ("DELETE", ("users", "frank"), {"mechanism": "SCRAM-SHA-256"}, "frank"),
+        ("DELETE", ("quotas",), {"quota": "producer_byte_rate", "user": "frank"}, "producer_byte_rate"),
+        ("DELETE", ("reassignments",), {"partitions": ["orders-0", "orders-1"]}, "orders-0,orders-1"),
+        ("DELETE", ("reassignments",), {}, "all"),
+        ("POST", ("leaders",), {"kind": "unclean"}, "lose records"),
+        ("DELETE", ("connectors", "copy"), {}, "copy"),
+        ("DELETE", ("connectors", "copy", "offsets"), {}, "copy"),
+    ):
+        for typed in ("", f"{name} ", name.upper()):
+            status, text = site.refused(method, *segments, **body, confirm=typed)
+            assert status == 400 and "to confirm" in text and name in text, text
+    assert site.get("topics", "orders")["partitions"] and site.get("groups", "billing")["lag"]
+    site.change("DELETE", "acls", **rule, confirm="User:frank")
+
+
+def test_no_deletion_is_without_a_name_to_type() -> None:
+    asked = {
+        each.answer.__name__: each
+        for family in FAMILIES.values()
+        for each in family
+        if each.method == "DELETE"
+    }
+    assert len(asked) >= 8
+    for name, endpoint in asked.items():
+        (confirm,) = (each for each in fields_of(endpoint.asked) if each.name == "confirm")
+        assert confirm.required, name
 
 
 def test_a_change_needs_the_token_of_a_page_and_json(site: Site) -> None:

@@ -61,7 +61,7 @@ def test_replicas_move_as_planned(three: Site) -> None:
     )
     new = {move["partition"]: move["to"] for move in spread["moves"]}
     assert {broker for to in new.values() for broker in to} == set(brokers)
-    assert site.change("DELETE", "reassignments")["begun"] == 0
+    assert site.change("DELETE", "reassignments", confirm="all")["begun"] == 0
 
 
 @pytest.mark.parametrize(

@@ -224,10 +224,15 @@ def test_rules_users_and_quotas_are_added_and_removed(page: Browser, site: Site)
             page.fill(f"#add [name={name}]", value)
         page.click("#add [type=submit]")
         page.wait_for(f"document.querySelector('#results')?.innerText.includes({json.dumps(text)})")
-        page.dialogs.clear()
-        page.click("#results form.inline button")
+        page.click("#results [data-opens=remove]")
+        assert f"Type {text} to confirm" in page.run("document.querySelector('#remove').innerText")
+        page.fill("#remove [name=confirm]", "something else")
+        page.click("#remove [type=submit]")
+        page.wait_for("document.querySelector('#remove .answer.bad')?.textContent.includes('to confirm')")
+        page.complaints.clear()  # the browser notes each refusal
+        page.fill("#remove [name=confirm]", text)
+        page.click("#remove [type=submit]")
         page.wait_for(f"document.querySelector('#results')?.innerText.includes({json.dumps(text)}) === false")
-        assert page.dialogs == ["Remove this?"]
 
 
 def test_nothing_that_others_wrote_is_taken_for_markup(
@@ -299,8 +304,9 @@ def test_nothing_that_others_wrote_is_taken_for_markup(
         assert len(page.complaints) == 1 and "400" in page.complaints.pop()
     finally:
         consumer.close()
-        site.change("DELETE", "acls", **rule)
-        site.change("PUT", "quotas", quota="producer_byte_rate", client_id=EVIL)
+        site.change("DELETE", "acls", **rule, confirm=rule["principal"])
+        quota = "producer_byte_rate"
+        site.change("DELETE", "quotas", quota=quota, client_id=EVIL, confirm=quota)
 
 
 def test_a_page_of_another_site_can_do_nothing(page: Browser, site: Site) -> None:

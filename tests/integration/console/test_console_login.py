@@ -29,6 +29,7 @@ def secured() -> Iterator[InProcessBroker]:
         "listener.name.sasl.plain.sasl.jaas.config": f'{PLAIN} user_alice="a-secret" user_bob="b-secret";',
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS;User:alice",
+        "delegation.token.secret.key": "a key of the test",
     }
     with InProcessBroker(settings) as running:
         create(running.bootstrap_servers, {"orders": 1})
@@ -93,6 +94,21 @@ def test_connectors_are_changed_by_those_who_may_alter_the_cluster(closed_site: 
     # She gets as far as Connect, which does not run.
     status, text = alice.refused("POST", "connectors", "copy", "stop")
     assert status == 503 and "Connect" in text
+
+
+def test_tokens_are_made_renewed_and_ended_by_who_types_their_id(closed_site: Site) -> None:
+    _, bob, _ = entered(closed_site, "bob", "b-secret")
+    made = bob.change("POST", "tokens", renewers=["User:alice"], life_ms=3_600_000)
+    assert made["owner"] == "User:bob"
+    assert [each["id"] for each in bob.get("tokens")["tokens"]] == [made["id"]]
+    page = bob.page("tokens")
+    assert made["id"] in page and "User:alice" in page
+    assert bob.change("POST", "tokens", "renew", hmac=made["hmac"])["expires"]
+    status, text = bob.refused("POST", "tokens", "expire", hmac=made["hmac"], confirm="it")
+    assert status == 400 and made["id"] in text
+    assert bob.refused("POST", "tokens", "expire", hmac="AAAA", confirm=made["id"])[0] == 404
+    bob.change("POST", "tokens", "expire", hmac=made["hmac"], confirm=made["id"])
+    assert bob.get("tokens")["tokens"] == []
 
 
 def test_only_pages_of_the_console_are_gone_on_to(closed_site: Site) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from ottla.client.admin import acls, credentials, quotas, tokens
 from ottla.client.admin.tokens import Principal
+from ottla.console.api.typed import check_typed
 from ottla.console.asked import Secret
 from ottla.console.clusters import Cluster
 from ottla.console.endpoints import endpoint
@@ -41,6 +42,11 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoveRule(Rule):
+    confirm: Annotated[str, "the principal once more, as typed by whoever is sure"] = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
 class SetUser:
     user: Annotated[str, "its name"]
     password: Annotated[str, "it is hashed before it leaves the console", Secret]
@@ -52,15 +58,25 @@ class SetUser:
 class RemoveUser:
     user: Annotated[str, "its name"]
     mechanism: Annotated[Mechanism, "which of its credentials"]
+    confirm: Annotated[str, "the name once more, as typed by whoever is sure"]
 
 
 @dataclass(frozen=True, slots=True)
-class SetQuota:
+class OneQuota:
     quota: Annotated[str, "such as producer_byte_rate"]
-    value: Annotated[float | None, "the limit; none to remove it"] = None
     user: Annotated[str | None, "of a user; empty for the default of all"] = None
     client_id: Annotated[str | None, "of a client; empty for the default of all"] = None
     ip: Annotated[str | None, "of an address; empty for the default of all"] = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetQuota(OneQuota):
+    value: Annotated[float, "the limit"] = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveQuota(OneQuota):
+    confirm: Annotated[str, "its name once more, as typed by whoever is sure"] = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +89,11 @@ class CreateToken:
 @dataclass(frozen=True, slots=True)
 class OneToken:
     hmac: Annotated[str, "the token's HMAC", Secret]
+
+
+@dataclass(frozen=True, slots=True)
+class EndToken(OneToken):
+    confirm: Annotated[str, "its id, as typed by whoever is sure"]
 
 
 @endpoint("GET", "/acls", "Access rules")
@@ -103,7 +124,8 @@ async def add_rule(cluster: Cluster, asked: Rule) -> Any:
 
 
 @endpoint("DELETE", "/acls", "Remove an access rule")
-async def remove_rule(cluster: Cluster, asked: Rule) -> Any:
+async def remove_rule(cluster: Cluster, asked: RemoveRule) -> Any:
+    check_typed("who the rule is about", asked.principal, asked.confirm)
     removed = await acls.delete_acls(cluster.client, [AclFilter(*_rule(asked))])
     if not removed:
         raise Refused("there is no such rule any more", 404)
@@ -138,6 +160,7 @@ async def set_user(cluster: Cluster, asked: SetUser) -> Any:
 
 @endpoint("DELETE", "/users/{user}", "Remove a credential of a user")
 async def remove_user(cluster: Cluster, asked: RemoveUser) -> Any:
+    check_typed("the name of the user", asked.user, asked.confirm)
     await credentials.alter_credentials(cluster.client, asked.user, {}, [asked.mechanism])
     return {"removed": asked.user}
 
@@ -160,17 +183,17 @@ async def find_quotas(cluster: Cluster, asked: Nothing) -> Any:
     }
 
 
-@endpoint("PUT", "/quotas", "Set or remove a quota")
+@endpoint("PUT", "/quotas", "Set a quota")
 async def set_quota(cluster: Cluster, asked: SetQuota) -> Any:
-    named = {quotas.USER: asked.user, quotas.CLIENT_ID: asked.client_id, quotas.IP: asked.ip}
-    entity = {kind: name for kind, name in named.items() if name is not None}
-    if not entity:
-        raise Refused("whose quota? give user, client_id or ip; an empty one is the default of all")
-    if asked.value is None:
-        await quotas.alter_quotas(cluster.client, entity, {}, [asked.quota])
-    else:
-        await quotas.alter_quotas(cluster.client, entity, {asked.quota: asked.value})
+    await quotas.alter_quotas(cluster.client, _limited(asked), {asked.quota: asked.value})
     return {"quota": asked.quota, "value": asked.value}
+
+
+@endpoint("DELETE", "/quotas", "Remove a quota")
+async def remove_quota(cluster: Cluster, asked: RemoveQuota) -> Any:
+    check_typed("the name of the quota", asked.quota, asked.confirm)
+    await quotas.alter_quotas(cluster.client, _limited(asked), {}, [asked.quota])
+    return {"removed": asked.quota}
 
 
 @endpoint("GET", "/tokens", "Delegation tokens")
@@ -191,8 +214,13 @@ async def renew_token(cluster: Cluster, asked: OneToken) -> Any:
 
 
 @endpoint("POST", "/tokens/expire", "End a delegation token at once")
-async def expire_token(cluster: Cluster, asked: OneToken) -> Any:
-    return {"expires": (await tokens.expire_token(cluster.client, _hmac(asked))).isoformat()}
+async def expire_token(cluster: Cluster, asked: EndToken) -> Any:
+    hmac = _hmac(asked)
+    found = [token.id for token in await tokens.describe_tokens(cluster.client) if token.hmac == hmac]
+    if not found:
+        raise Refused("there is no such token any more", 404)
+    check_typed("the id of the token", found[0], asked.confirm)
+    return {"expires": (await tokens.expire_token(cluster.client, hmac)).isoformat()}
 
 
 ENDPOINTS = (
@@ -204,6 +232,7 @@ ENDPOINTS = (
     remove_user,
     find_quotas,
     set_quota,
+    remove_quota,
     find_tokens,
     create_token,
     renew_token,
@@ -221,6 +250,14 @@ def _rule(asked: Rule) -> Acl:
         _number(Operation, "operation", asked.operation),
         Permission[asked.permission],
     )
+
+
+def _limited(asked: OneQuota) -> dict[str, str]:
+    named = {quotas.USER: asked.user, quotas.CLIENT_ID: asked.client_id, quotas.IP: asked.ip}
+    entity = {kind: name for kind, name in named.items() if name is not None}
+    if not entity:
+        raise Refused("whose quota? give user, client_id or ip; an empty one is the default of all")
+    return entity
 
 
 def _number(kind: Any, field_name: str, text: str) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from ottla.console.api.typed import check_typed
 from ottla.console.asked import Secret
 from ottla.console.clusters import Cluster
 from ottla.console.endpoints import endpoint
@@ -215,13 +216,13 @@ async def stop_connector(cluster: Cluster, asked: OneConnector) -> Any:
 
 @endpoint("DELETE", "/connectors/{connector}/offsets", "Forget how far a stopped connector has come")
 async def reset_connector_offsets(cluster: Cluster, asked: ConfirmConnector) -> Any:
-    _confirmed(asked)
+    check_typed("the name of the connector", asked.connector, asked.confirm)
     return await _told(cluster, "DELETE", asked.connector, "offsets")
 
 
 @endpoint("DELETE", "/connectors/{connector}", "Delete a connector")
 async def delete_connector(cluster: Cluster, asked: ConfirmConnector) -> Any:
-    _confirmed(asked)
+    check_typed("the name of the connector", asked.connector, asked.confirm)
     await _told(cluster, "DELETE", asked.connector)
     return {"deleted": asked.connector, "go": ["connectors"]}
 
@@ -357,10 +358,3 @@ async def _or_problem(asking: Any) -> Any:
         return await asking
     except EXPECTED as error:
         return {"error": problem_of(error).text}
-
-
-def _confirmed(asked: ConfirmConnector) -> None:
-    if asked.confirm != asked.connector:
-        raise Refused(
-            f"type the name of the connector, {asked.connector}, to confirm; this was {asked.confirm!r}"
-        )

@@ -11,6 +11,7 @@ from ottla.client.admin import groups, share_groups
 from ottla.client.admin.offset_reset import offsets_at, within_bounds
 from ottla.client.admin.topics import Partition, describe_topics, offsets_told
 from ottla.client.cluster import EARLIEST, LATEST, ClusterClient
+from ottla.console.api.typed import check_typed
 from ottla.console.clusters import Cluster, shared_as_committed
 from ottla.console.endpoints import endpoint
 from ottla.console.moments import moment_ms
@@ -139,8 +140,7 @@ async def group(cluster: Cluster, asked: OneGroup) -> Any:
 
 @endpoint("DELETE", "/groups/{group}", "Delete a group and its offsets; it must have no members")
 async def delete_group(cluster: Cluster, asked: ConfirmGroup) -> Any:
-    if asked.confirm != asked.group:
-        raise Refused(f"type the name of the group, {asked.group}, to confirm; this was {asked.confirm!r}")
+    check_typed("the name of the group", asked.group, asked.confirm)
     await groups.delete_group(cluster.client, asked.group)
     return {"deleted": asked.group, "go": ["groups"]}
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from ottla.client.admin import replicas
 from ottla.client.admin.placement import TooFewBrokers, propose, propose_fewest_moves
 from ottla.client.admin.topics import Partition
+from ottla.console.api.typed import check_typed
 from ottla.console.clusters import Cluster, Sizes
 from ottla.console.endpoints import endpoint
 from ottla.console.problems import Refused, problem_of
@@ -17,6 +18,7 @@ from ottla.wire.errors import ErrorCode
 
 LISTED_MAX = 500
 CONFIRM_UNCLEAN = "lose records"
+ALL_MOVES = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class CallOff:
+    confirm: Annotated[str, f"them once more, or {ALL_MOVES}, as typed by whoever is sure"]
     partitions: Annotated[list[str], "such as orders-0; all without"] = field(default_factory=list)
 
 
@@ -168,6 +171,7 @@ async def move_replicas(cluster: Cluster, asked: Move) -> Any:
 
 @endpoint("DELETE", "/reassignments", "Call off moves that are under way")
 async def call_off(cluster: Cluster, asked: CallOff) -> Any:
+    check_typed("what is to be called off", ",".join(asked.partitions) or ALL_MOVES, asked.confirm)
     under_way = await replicas.list_reassignments(cluster.client)
     wanted = [_partition(name) for name in asked.partitions] or list(under_way)
     targets: dict[Partition, list[int] | None] = dict.fromkeys(wanted)

@@ -12,9 +12,9 @@ from ottla.client.admin import configs, topics
 from ottla.client.admin.topics import Partition, TopicState
 from ottla.client.cluster import EARLIEST, LATEST
 from ottla.console.api.settings import changed_settings, shown_settings
+from ottla.console.api.typed import check_typed
 from ottla.console.clusters import Cluster
 from ottla.console.endpoints import endpoint
-from ottla.console.problems import Refused
 from ottla.metadata.uuids import uuid_text
 from ottla.wire.errors import KafkaError
 
@@ -160,14 +160,14 @@ async def topic(cluster: Cluster, asked: OneTopic) -> Any:
 
 @endpoint("DELETE", "/topics/{topic}", "Delete a topic with all its records")
 async def delete_topic(cluster: Cluster, asked: ConfirmTopic) -> Any:
-    _confirmed(asked)
+    check_typed("the name of the topic", asked.topic, asked.confirm)
     await topics.delete_topics(cluster.client, [asked.topic])
     return {"deleted": asked.topic, "go": ["topics"]}
 
 
 @endpoint("POST", "/topics/{topic}/empty", "Delete all records of a topic, and keep the topic")
 async def empty_topic(cluster: Cluster, asked: ConfirmTopic) -> Any:
-    _confirmed(asked)
+    check_typed("the name of the topic", asked.topic, asked.confirm)
     (state,) = await topics.describe_topics(cluster.client, [asked.topic])
     everything = {Partition(state.name, each.number): -1 for each in state.partitions}
     starts = await topics.delete_records(cluster.client, everything)
@@ -263,8 +263,3 @@ def _factor(state: TopicState) -> int:
 def _unhealthy(state: TopicState) -> int:
     """Partitions without a leader, or with a replica that is not in sync."""
     return sum(each.leader < 0 or len(each.isr) < len(each.replicas) for each in state.partitions)
-
-
-def _confirmed(asked: ConfirmTopic) -> None:
-    if asked.confirm != asked.topic:
-        raise Refused(f"type the name of the topic, {asked.topic}, to confirm; this was {asked.confirm!r}")

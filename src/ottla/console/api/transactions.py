@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from ottla.client.admin import transactions
 from ottla.client.admin.topics import Partition
+from ottla.console.api.typed import check_typed
 from ottla.console.clusters import Cluster
 from ottla.console.endpoints import endpoint
 from ottla.console.problems import EXPECTED, Refused
@@ -91,8 +92,7 @@ async def transaction(cluster: Cluster, asked: OneTransaction) -> Any:
     "POST", "/transactions/{transactional_id}/abort", "Abort the open transaction, and fence its producer"
 )
 async def abort_transaction(cluster: Cluster, asked: ConfirmTransaction) -> Any:
-    if asked.confirm != asked.transactional_id:
-        raise Refused(f"type the id, {asked.transactional_id}, to confirm; this was {asked.confirm!r}")
+    check_typed("the id", asked.transactional_id, asked.confirm)
     found = await transactions.describe_transaction(cluster.client, asked.transactional_id)
     if found.state != "Ongoing":
         raise Refused(f"the last transaction of {asked.transactional_id} is {found.state}, not open", 409)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ottla.console.api import access as api
 from ottla.console.clusters import Cluster
-from ottla.console.html import Child, Html, button, code, div, form, h1, input_, output, span, together
+from ottla.console.html import Child, Html, code, div, h1, span, together
 from ottla.console.pages.page import View, page
 from ottla.console.pages.parts import (
     Column,
@@ -17,6 +15,8 @@ from ottla.console.pages.parts import (
     dialog_with,
     number,
     opens,
+    removal,
+    removal_dialog,
     search_form,
 )
 from ottla.wire.acls import AclResource, Operation
@@ -43,7 +43,7 @@ async def acls_page(cluster: Cluster, asked: api.FindRules) -> View:
                 code(rule["name"]), span("prefix", class_="tag") if rule["pattern"] == "PREFIXED" else None
             ),
             rule["host"],
-            _remove(cluster, "DELETE", ("acls",), rule),
+            removal(cluster, "DELETE", ("acls",), rule, rule["principal"]),
         )
         for rule in rules
     ]
@@ -66,7 +66,10 @@ async def acls_page(cluster: Cluster, asked: api.FindRules) -> View:
         empty="There are no rules: no authorizer, or everybody is super.",
     )
     search = search_form(asked.q, "Find a principal or a resource")
-    return _view(cluster, "Access rules", "acls", search, found, "Add a rule", "POST", ("acls",), inputs)
+    removing = removal_dialog("Remove the rule", "Who it is about may then do what the other rules say.")
+    return _view(
+        cluster, "Access rules", "acls", search, found, "Add a rule", "POST", ("acls",), inputs, removing
+    )
 
 
 @page("/users")
@@ -77,7 +80,9 @@ async def users_page(cluster: Cluster, asked: api.Nothing) -> View:
             code(user["user"]),
             user["mechanism"],
             number(user["iterations"]),
-            _remove(cluster, "DELETE", ("users", user["user"]), {"mechanism": user["mechanism"]}),
+            removal(
+                cluster, "DELETE", ("users", user["user"]), {"mechanism": user["mechanism"]}, user["user"]
+            ),
         )
         for user in users
     ]
@@ -88,9 +93,19 @@ async def users_page(cluster: Cluster, asked: api.Nothing) -> View:
         Input("mechanism", "Logs in by", choices=("SCRAM-SHA-512", "SCRAM-SHA-256")),
         Input("iterations", "Iterations", "int", value="4096"),
     )
+    removing = removal_dialog("Remove the user", "Nobody logs in by this name and mechanism any more.")
     found = data_table(columns, rows, caption="Users", empty="No user has credentials for SCRAM.")
     return _view(
-        cluster, "Users", "users", None, found, "Add or change a user", "PUT", ("users", "{user}"), inputs
+        cluster,
+        "Users",
+        "users",
+        None,
+        found,
+        "Add or change a user",
+        "PUT",
+        ("users", "{user}"),
+        inputs,
+        removing,
     )
 
 
@@ -108,8 +123,12 @@ async def quotas_page(cluster: Cluster, asked: api.Nothing) -> View:
             named(quota["ip"]),
             code(quota["quota"]),
             number(quota["value"]),
-            _remove(
-                cluster, "PUT", ("quotas",), {key: value for key, value in quota.items() if key != "value"}
+            removal(
+                cluster,
+                "DELETE",
+                ("quotas",),
+                {key: value for key, value in quota.items() if key != "value"},
+                quota["quota"],
             ),
         )
         for quota in quotas
@@ -122,8 +141,11 @@ async def quotas_page(cluster: Cluster, asked: api.Nothing) -> View:
         Input("client_id", "Client", hint="empty: not by client"),
         Input("ip", "Address", hint="empty: not by address"),
     )
+    removing = removal_dialog("Remove the quota", "The next one that fits holds, or none.")
     found = data_table(columns, rows, caption="Quotas", empty="Nobody is limited.")
-    return _view(cluster, "Quotas", "quotas", None, found, "Add a quota", "PUT", ("quotas",), inputs)
+    return _view(
+        cluster, "Quotas", "quotas", None, found, "Add a quota", "PUT", ("quotas",), inputs, removing
+    )
 
 
 @page("/tokens")
@@ -136,7 +158,7 @@ async def tokens_page(cluster: Cluster, asked: api.Nothing) -> View:
             ", ".join(token["renewers"]) or "–",
             token["issued"],
             token["expires"],
-            _remove(cluster, "POST", ("tokens", "expire"), {"hmac": token["hmac"]}, "End"),
+            removal(cluster, "POST", ("tokens", "expire"), {"hmac": token["hmac"]}, token["id"], "End"),
         )
         for token in tokens
     ]
@@ -146,9 +168,20 @@ async def tokens_page(cluster: Cluster, asked: api.Nothing) -> View:
         Input("renewers", "Who may renew it", "list", hint="such as User:bob,User:carol"),
         Input("life_ms", "Longest life, in ms", "int", value="-1", hint="-1: as long as the cluster allows"),
     )
+    removing = removal_dialog("End the token", "Whoever logs in by it is refused from now on.")
     found = data_table(columns, rows, caption="Tokens", empty="There are no tokens.")
     return _view(
-        cluster, "Tokens", "tokens", None, found, "Create a token", "POST", ("tokens",), inputs, then="show"
+        cluster,
+        "Tokens",
+        "tokens",
+        None,
+        found,
+        "Create a token",
+        "POST",
+        ("tokens",),
+        inputs,
+        removing,
+        then="show",
     )
 
 
@@ -165,17 +198,19 @@ def _view(
     method: str,
     place: tuple[str, ...],
     inputs: tuple[Input, ...],
+    removing: Html,
     *,
     then: str = "reload",
 ) -> View:
-    adding = None
+    dialogs: Child = None
     if not cluster.read_only:
         adding = dialog_with("add", add, api_form(method, _action(cluster, place), inputs, add, then=then))
+        dialogs = together(adding, removing)
     body = together(
         div(h1(title), None if cluster.read_only else opens("add", add), class_="title"),
         search,
         div(found, id="results"),
-        adding,
+        dialogs,
     )
     return View(title, body, section)
 
@@ -183,26 +218,3 @@ def _view(
 def _action(cluster: Cluster, place: tuple[str, ...]) -> str:
     """`{name}` stands for a field of the form, as in the API."""
     return api_path(cluster, *place).replace("%7B", "{").replace("%7D", "}")
-
-
-def _remove(
-    cluster: Cluster, method: str, place: tuple[str, ...], values: dict[str, Any], text: str = "Remove"
-) -> Html:
-    if cluster.read_only:
-        return span()
-    hidden = [
-        input_(type="hidden", name=name, value=str(value), data_kind="text", data_keeps=True)
-        for name, value in values.items()
-        if value is not None
-    ]
-    return form(
-        hidden,
-        button(text, type="submit", class_="plain danger"),
-        output(class_="answer", aria_live="polite"),
-        method="dialog",
-        data_method=method,
-        data_action=api_path(cluster, *place),
-        data_then="reload",
-        data_asks=f"{text} this?",
-        class_="api inline",
-    )

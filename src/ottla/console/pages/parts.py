@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -252,6 +253,36 @@ def opens(name: str, text: str, *, danger: bool = False) -> Html:
 
 def typed_name(name: str, what: str) -> Input:
     return Input("confirm", f"Type {name} to confirm", hint=what, required=True)
+
+
+def removal(
+    cluster: Cluster,
+    method: str,
+    place: Sequence[str],
+    values: Mapping[str, Any],
+    name: str,
+    text: str = "Remove",
+) -> Html | None:
+    """A button that has the one dialog of the page ask for the name; `values` say what is meant."""
+    if cluster.read_only:
+        return None
+    return button(
+        text,
+        type="button",
+        class_="plain danger",
+        aria_label=f"{text} {name}",
+        data_opens="remove",
+        data_method=method,
+        data_action=api_path(cluster, *place),
+        data_values=json.dumps({key: value for key, value in values.items() if value is not None}),
+        data_typed=name,
+    )
+
+
+def removal_dialog(title: str, what: str) -> Html:
+    """The script puts in what the button that opened it is about."""
+    typed = typed_name("", "this cannot be undone")
+    return dialog_with("remove", title, p(what), api_form("DELETE", "", [typed], title, danger=True))
 
 
 def tabs(current: str, entries: Sequence[tuple[str, str, str]]) -> Html:

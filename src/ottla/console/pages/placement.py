@@ -45,6 +45,8 @@ from ottla.console.pages.parts import (
     figure,
     number,
     opens,
+    removal,
+    removal_dialog,
     size,
 )
 
@@ -107,7 +109,7 @@ def _moves(cluster: Cluster, moving: dict[str, Any]) -> Html:
                     aria_label=f"{each['topic']}-{each['partition']}",
                 ),
             ),
-            None if cluster.read_only else _call_off(cluster, f"{each['topic']}-{each['partition']}"),
+            _call_off(cluster, f"{each['topic']}-{each['partition']}"),
         )
         for each in moving["partitions"]
     ]
@@ -115,17 +117,8 @@ def _moves(cluster: Cluster, moving: dict[str, Any]) -> Html:
     return data_table(columns, rows, caption="Moves under way", empty="Nothing is being moved.")
 
 
-def _call_off(cluster: Cluster, partition: str) -> Html:
-    return form(
-        input_(type="hidden", name="partitions", value=partition, data_kind="list"),
-        button("Call off", type="submit", class_="plain danger"),
-        output(class_="answer", aria_live="polite"),
-        method="dialog",
-        data_method="DELETE",
-        data_action=api_path(cluster, "reassignments"),
-        data_then="reload",
-        class_="api inline",
-    )
+def _call_off(cluster: Cluster, partition: str) -> Html | None:
+    return removal(cluster, "DELETE", ("reassignments",), {"partitions": [partition]}, partition, "Call off")
 
 
 def _led(cluster: Cluster, led: dict[str, Any]) -> Html:
@@ -243,6 +236,9 @@ def _plan(cluster: Cluster, brokers: list[int]) -> Html:
 def _dialogs(cluster: Cluster) -> Child:
     topics = Input("topics", "Topics", "names", hint="such as orders, payments; empty: all")
     return together(
+        removal_dialog(
+            "Call off the move", "What was copied so far is thrown away; replicas stay where they were."
+        ),
         dialog_with(
             "prefer",
             "Elect preferred leaders",

@@ -41,7 +41,7 @@ function value(field) {
 
 // The body, and the address with fields that belong into it.
 function collect(form, submitter) {
-  const body = {};
+  const body = form.dataset.values ? JSON.parse(form.dataset.values) : {};
   let address = submitter?.dataset.action ?? form.dataset.action;
   const isTakingBack = submitter?.name === "delete";
   if (isTakingBack) body.delete = [submitter.value];
@@ -95,7 +95,6 @@ async function submit(event) {
   const form = event.target.closest("form[data-action]");
   if (!form) return;
   event.preventDefault();
-  if (form.dataset.asks && !window.confirm(form.dataset.asks)) return;
   const answer = $("output.answer", form);
   const buttons = form.querySelectorAll("button");
   buttons.forEach((each) => (each.disabled = true));
@@ -131,10 +130,20 @@ async function submit(event) {
   }
 }
 
+// One dialog asks for all rows of a table: what it is about stands at the button.
+function mean(opener, form) {
+  Object.assign(form.dataset, { method: opener.dataset.method, action: opener.dataset.action, values: opener.dataset.values });
+  const typed = form.elements.confirm;
+  typed.value = "";
+  $("span", typed.closest("label")).textContent = `Type ${opener.dataset.typed} to confirm`;
+  $("output.answer", form).textContent = "";
+}
+
 function click(event) {
   const opener = event.target.closest("[data-opens]");
   if (opener) {
     const opened = document.getElementById(opener.dataset.opens);
+    if ("typed" in opener.dataset) mean(opener, $("form", opened));
     opened.showModal();
     $("input:not([type=hidden]), select, textarea", opened)?.focus();
   }
