@@ -1,4 +1,5 @@
-"""One run through several topics between queries ends when the last of them has been read."""
+"""One run through several topics between queries ends when the last of them has been read; and records wait
+for the topics that they meet others of."""
 
 from __future__ import annotations
 
@@ -59,5 +60,29 @@ def test_once_ends_behind_the_last_hop(spark: Any, broker: InProcessBroker, tmp_
         }
         assert _watch(argparse.Namespace(once=True, json=True), [app.app], threading.Event()) is None
         assert last(app.read("heard")).keys() == {f"line {n}!!".encode() for n in range(10)}
+    finally:
+        app.stop()
+
+
+def test_a_stream_waits_for_the_table_that_has_nothing(
+    spark: Any, broker: InProcessBroker, tmp_path: Path
+) -> None:
+    """Behind a repartition topic as anywhere."""
+    cluster = Cluster(broker.bootstrap_servers)
+    for topic in ("orders", "prices", "priced"):
+        cluster.create(topic, 2)
+    builder = StreamsBuilder()
+    orders = builder.stream("orders").select_key(lambda key, item: item)
+    orders.left_join(builder.table("prices"), lambda item, price: f"{item} {price}").to("priced")
+    # So long that no slow machine comes to the end of it.
+    app = Running(spark, broker, "waiting", builder.build(), tmp_path, max_task_idle_ms=600_000)
+    try:
+        app.produce([("orders", "1", "tea", 0)])
+        while not app.read("waiting-KSTREAM-KEY-SELECT-0000000001-repartition"):
+            app.app.raise_failure()
+        # The order can be read, and Spark asks for it again and again.
+        app.produce([("prices", "tea", "5", -10)])
+        app.app.process_all_available()
+        assert app.read("priced") == [(b"tea", b"tea 5")]
     finally:
         app.stop()

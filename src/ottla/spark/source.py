@@ -15,8 +15,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ottla.client.cluster import EARLIEST, LATEST, ClusterClient
-from ottla.runtime.clock import SystemClock
+from ottla.runtime.clock import Clock, SystemClock
 from ottla.spark.connection import Connection, shared_connection
+from ottla.spark.idling import Idling
 from ottla.spark.positions import (
     CLUSTER,
     Offsets,
@@ -105,9 +106,11 @@ class OttlaFilteringReader(OttlaReader):
 class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Micro-batches over topics. Partitions and topics that appear meanwhile are read from their start."""
 
-    def __init__(self, options: SourceOptions, value_type: Any = None) -> None:
+    def __init__(self, options: SourceOptions, value_type: Any = None, clock: Clock | None = None) -> None:
         self._options = options
         self._value_type = value_type
+        self._clock = clock or SystemClock()
+        self._idling = Idling(options.max_task_idle_ms)
         self._initial: Stored | None = None
         self._latest: Offsets | None = None
         self._target: Offsets | None = None
@@ -191,19 +194,28 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._report_gone(start, latest)
         self._latest = latest
         begin = await self._with_new_partitions(cluster, start, latest)
+        if self._options.max_task_idle_ms and self._target is None:
+            latest, empty, wait_ms = self._idling.held(begin, latest, self._clock.now_ms())
+            if latest == begin and wait_ms > 0:
+                await cluster.wait_for_records(
+                    {place: begin[place] for place in empty},
+                    max_wait_ms=min(wait_ms, IDLE_WAIT_MS),
+                    read_committed=self._options.read_committed,
+                )
+                return start
         if self._must_wait(begin, latest, limit):
             return start
         if isinstance(limit, ReadMaxRows):
             latest = limited(begin, latest, limit.max_rows)
         if latest != start:
-            self._last_batch_ms = SystemClock().now_ms()
+            self._last_batch_ms = self._clock.now_ms()
         return latest
 
     def _must_wait(self, begin: Offsets, latest: Offsets, limit: ReadLimit) -> bool:
         rows_min = self._options.min_offsets_per_trigger
         if rows_min is None or self._target is not None or isinstance(limit, ReadAllAvailable):
             return False
-        now_ms = SystemClock().now_ms()
+        now_ms = self._clock.now_ms()
         self._last_batch_ms = self._last_batch_ms or now_ms
         available = sum(end - begin.get(place, end) for place, end in latest.items())
         return available < rows_min and now_ms - self._last_batch_ms < self._options.max_trigger_delay_ms

@@ -31,6 +31,7 @@ _NAMES = (
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
+    "maxTaskIdleMs",
     "minPartitions",
     "maxRecordsPerPartition",
     "includeHeaders",
@@ -89,6 +90,8 @@ class SourceOptions:
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
+    max_task_idle_ms: int
+    """How long records wait for partitions of their number in other topics that have none."""
     min_partitions: int | None
     max_records_per_partition: int | None
     fetch_bytes: int
@@ -146,6 +149,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
         _positive(given, "maxOffsetsPerTrigger"),
         _positive(given, "minOffsetsPerTrigger"),
         _duration_ms("maxTriggerDelay", given.get("maxTriggerDelay", MAX_TRIGGER_DELAY)),
+        _whole("maxTaskIdleMs", given.get("maxTaskIdleMs", "0")),
         _positive(given, "minPartitions"),
         _positive(given, "maxRecordsPerPartition"),
         _whole("kafka.max.partition.fetch.bytes", fetch_bytes),

@@ -70,6 +70,9 @@ class StreamsConfig:
     trigger: Mapping[str, Any] | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     max_offsets_per_trigger: int | None = None
+    # How long records wait for topics of the same sub-topology that have nothing in their partition, so that
+    # the oldest record is taken first. By default none waits.
+    max_task_idle_ms: int = 0
     fail_on_data_loss: bool = True
     upgrade: str = "keep"
     # exactly_once_v2 or at_least_once, which is quicker and writes a micro-batch again after a crash.
@@ -85,6 +88,10 @@ class StreamsConfig:
         shuffles = self.spark_settings.get(SHUFFLE_PARTITIONS, "1")
         if not shuffles.isdecimal() or int(shuffles) == 0:
             raise StreamsError(f"{SHUFFLE_PARTITIONS} is {shuffles!r}: it has to be a number greater than 0")
+        if self.max_task_idle_ms < 0:
+            raise StreamsError(
+                f"max_task_idle_ms is {self.max_task_idle_ms}: give 0, with which nothing waits, or more"
+            )
         if self.processing_guarantee not in GUARANTEES:
             raise StreamsError(
                 f"processing_guarantee is {self.processing_guarantee!r}: "
@@ -152,6 +159,7 @@ class StreamsApplication:
             self._connection(),
             directory,
             discard=config.upgrade == "discard",
+            waits=config.max_task_idle_ms > 0,
         )
 
     @property
@@ -441,6 +449,8 @@ class StreamsApplication:
         options["kafka.bootstrap.servers"] = self.config.bootstrap_servers
         options["kafka.isolation.level"] = "read_committed"
         options["failOnDataLoss"] = str(self.config.fail_on_data_loss).lower()
+        if self.config.max_task_idle_ms:
+            options["maxTaskIdleMs"] = str(self.config.max_task_idle_ms)
         if self.config.max_offsets_per_trigger is not None:
             options["maxOffsetsPerTrigger"] = str(self.config.max_offsets_per_trigger)
         return options

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql import datasource as ds
 
 from ottla.client.cluster import EARLIEST, LATEST
+from ottla.spark.idling import Idling
 from ottla.spark.positions import from_stored, to_stored
 from ottla.spark.pushdown import PushedFilters
 from ottla.spark.ranges import TOGETHER_MAX, OffsetRange, SmallRanges, limited, split, together
@@ -62,6 +63,7 @@ def test_names_are_taken_in_any_case_and_client_settings_without_their_prefix() 
         ({"subscribe": "a", "startingTimestamp": "noon"}, True, "startingTimestamp is 'noon'"),
         ({"subscribe": "a", "maxOffsetsPerTrigger": "0"}, True, "maxOffsetsPerTrigger is 0"),
         ({"subscribe": "a", "maxTriggerDelay": "soon"}, True, "such as 500ms"),
+        ({"subscribe": "a", "maxTaskIdleMs": "-1"}, True, "maxTaskIdleMs is '-1'"),
         ({"subscribe": "a", "failOnDataLoss": "maybe"}, True, "true or false"),
         ({"subscribe": "a", "maxOffsetPerTrigger": "5"}, True, "did you mean maxOffsetsPerTrigger"),
         ({"subscribe": "a", "kafka.isolation.level": "dirty"}, True, "read_committed or"),
@@ -161,3 +163,24 @@ def test_filters_narrow_what_is_read() -> None:
     assert (pushed.offset_min, pushed.offset_end) == (10, 50)
     assert pushed.timestamp_min_ms == 1_699_920_000_000 - 1
     assert pushed.wants("t", 2) and not pushed.wants("t", 1) and not pushed.wants("u", 2)
+
+
+def test_records_wait_for_the_partition_of_their_number_until_nothing_is_expected_of_it() -> None:
+    idling, begin = Idling(1000), {("a", 0): 5, ("a", 1): 5, ("b", 0): 2, ("b", 1): 2}
+    # Partition 1 has something in both topics, and does not care about partition 0.
+    end = {("a", 0): 9, ("a", 1): 9, ("b", 0): 2, ("b", 1): 3}
+    held = idling.held(begin, end, 10_000)
+    assert held.end == {("a", 0): 5, ("a", 1): 9, ("b", 0): 2, ("b", 1): 3}
+    assert (held.empty, held.wait_ms) == ([("b", 0)], 1000)
+    assert idling.held(begin, end, 10_999).wait_ms == 1
+    assert idling.held(begin, end, 11_000) == (end, [], 0)
+    # It stays that way for what comes later, until there is something again.
+    assert idling.held({**begin, ("a", 0): 9}, {**end, ("a", 0): 10}, 11_500).end == {**end, ("a", 0): 10}
+    assert idling.held(begin, {**end, ("b", 0): 3}, 12_000).end == {**end, ("b", 0): 3}
+    assert idling.held({**begin, ("b", 0): 3}, {**end, ("b", 0): 3}, 12_500).wait_ms == 1000
+
+
+def test_an_only_topic_waits_for_nothing_and_neither_does_an_empty_group() -> None:
+    assert Idling(1000).held({("a", 0): 0, ("a", 1): 0}, {("a", 0): 1, ("a", 1): 0}, 0).end[("a", 0)] == 1
+    nothing = {("a", 0): 3, ("b", 0): 4}
+    assert Idling(1000).held(nothing, nothing, 0) == (nothing, [], 0)

@@ -103,6 +103,19 @@ def test_behind_a_stateful_part_the_repartition_topic_is_real() -> None:
     assert queries[1].topics == tuple(plan.internal_topics)
 
 
+def test_where_topics_wait_for_each_other_a_shuffle_stands_for_none_of_them() -> None:
+    builder = StreamsBuilder()
+    moved = builder.stream("a").select_key(lambda key, value: value)
+    moved.left_join(builder.table("b"), lambda left, right: left).to("joined")
+    builder.stream("c").group_by(lambda key, value: value).count().to_stream().to("counted")
+    plan = builder.build().plan.decorated("app")
+    (topic,) = (name for name in plan.internal_topics if "KSTREAM-KEY-SELECT" in name)
+    assert all(topic in query.shuffled_topics for query in compile_plan(plan) if "b" in query.topics)
+    queries = {query.topics: query for query in compile_plan(plan, waits=True)}
+    assert queries.keys() == {("a",), (topic, "b"), ("c",)}
+    assert queries["c",].kind is Kind.AGGREGATION
+
+
 def test_an_explicit_repartition_of_a_stateless_stream_is_real() -> None:
     builder = StreamsBuilder()
     builder.stream("in").repartition(Repartitioned.as_("wide").with_number_of_partitions(9)).to("out")

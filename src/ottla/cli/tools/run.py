@@ -109,6 +109,7 @@ def _applications(given: argparse.Namespace) -> list[StreamsApplication]:
             upgrade="discard" if given.upgrade == "discard" else "keep",
             spark_settings=spark_settings,
             processing_guarantee=given.processing_guarantee,
+            max_task_idle_ms=given.max_task_idle_ms or 0,
         )
         built.append(StreamsApplication(loaded.topology, config))
     return built
@@ -304,6 +305,12 @@ TOOL = Tool(
             "DIR",
         ),
         Option("interval-ms", "the least time between micro-batches", "MS", parse=int),
+        Option(
+            "max-task-idle-ms",
+            "how long records wait for topics they are joined with that have nothing yet (default: 0)",
+            "MS",
+            parse=int,
+        ),
         Option("once", "work on what is there and all that follows from it, then end"),
         Option(
             "processing-guarantee",

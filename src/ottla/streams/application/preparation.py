@@ -166,15 +166,21 @@ class Preparation:
 
 
 def prepare(
-    plan: Plan, application_id: str, connection: Connection, directory: StateDirectory, *, discard: bool
+    plan: Plan,
+    application_id: str,
+    connection: Connection,
+    directory: StateDirectory,
+    *,
+    discard: bool,
+    waits: bool = False,
 ) -> Preparation:
-    """Asks the cluster, and changes nothing."""
+    """Asks the cluster, and changes nothing. `waits` says whether topics wait for each other."""
     existing = existing_partitions(connection, plan)
     counts = partition_counts(plan, existing)
     text = directory.read(NAME)
     former = {} if text is None else from_text(text, f"{directory.location}/{NAME}")
     former_shapes = {label: each.shape for label, each in former.items()}
-    queries, shapes = _compiled(plan, counts)
+    queries, shapes = _compiled(plan, counts, waits=waits)
     offsets = {
         label: _marked_offsets(connection, query_name(application_id, label))
         for label in shapes.keys() | former.keys()
@@ -196,11 +202,11 @@ def prepare(
     kept = _kept_counts(plan, queries, to_keep_tasks(shapes, former_shapes, losses))
     if kept:
         counts = partition_counts(plan, existing, kept)
-        queries, shapes = _compiled(plan, counts)
+        queries, shapes = _compiled(plan, counts, waits=waits)
     by_key = to_route_by_key(shapes, former_shapes, unknown)
     in_tasks = to_run_in_tasks(shapes, former_shapes, unknown, losses)
     if in_tasks or by_key:
-        queries, shapes = _compiled(plan, counts, in_tasks, by_key)
+        queries, shapes = _compiled(plan, counts, in_tasks, by_key, waits=waits)
     decisions = decide(shapes, former_shapes, unknown, losses=losses, discard=discard)
     return Preparation(
         application_id, plan, counts, tuple(queries), shapes, former, tuple(decisions), without_changelog
@@ -223,8 +229,10 @@ def _compiled(
     counts: Mapping[str, int],
     in_tasks: Collection[str] = (),
     by_key: Collection[str] = (),
+    *,
+    waits: bool,
 ) -> tuple[list[Query], dict[str, QueryShape]]:
-    queries = compile_plan(plan, in_tasks, by_key)
+    queries = compile_plan(plan, in_tasks, by_key, waits=waits)
     return queries, {query.label: shape_of(query, counts) for query in queries}
 
 

@@ -80,11 +80,14 @@ class Query:
         return [source for source in self.plan.sources() if not set(source.topics) & self.shuffled_topics]
 
 
-def compile_plan(plan: Plan, in_tasks: Collection[str] = (), by_key: Collection[str] = ()) -> list[Query]:
+def compile_plan(
+    plan: Plan, in_tasks: Collection[str] = (), by_key: Collection[str] = (), *, waits: bool = False
+) -> list[Query]:
     """The queries of a decorated plan, in the order of its sub-topologies. Those with the given labels run in
-    tasks, even where Spark could aggregate, or bring records to tasks by their keys."""
+    tasks, even where Spark could aggregate, or bring records to tasks by their keys. With `waits`, where
+    several topics meet all are read: a partition that has nothing is not to be seen through a shuffle."""
     parts = [plan.only(names) for names in subtopologies(plan) if not names <= plan.global_nodes]
-    shuffled = _shuffled_topics(plan, parts)
+    shuffled = _shuffled_topics(plan, parts, waits=waits)
     queries: list[Query] = []
     for part in parts:
         label = _label(part)
@@ -125,17 +128,17 @@ def _label(part: Plan) -> str:
     return f"{re.sub(r'[^A-Za-z0-9._-]', '_', pattern)}-{crc32(pattern.encode()):08x}"
 
 
-def _shuffled_topics(plan: Plan, parts: list[Plan]) -> frozenset[str]:
+def _shuffled_topics(plan: Plan, parts: list[Plan], *, waits: bool) -> frozenset[str]:
     """Internal topics that a shuffle can stand for: written by stateless nodes only, read by stateful ones
-    only."""
+    only; and read alone, where topics wait for each other."""
     shuffled = set(plan.internal_topics)
     for part in parts:
         for sink in part.sinks():
             if isinstance(sink.topic, str) and (not _is_stateless(part) or sink.partitioner is not None):
                 shuffled.discard(sink.topic)
-        for source in part.sources():
-            if _is_stateless(part):
-                shuffled -= set(source.topics)
+        read = {topic for source in part.sources() for topic in source.topics}
+        if _is_stateless(part) or (waits and len(read) > 1):
+            shuffled -= read
     return frozenset(shuffled)
 
 
