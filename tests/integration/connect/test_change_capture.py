@@ -59,7 +59,7 @@ def capture(address: str, server: PostgresServer, name: str, **more: str) -> Non
 
 
 def wait_until_followed(database: Any, slot: str) -> None:
-    """Tables are read before: a TRUNCATE meanwhile is seen there, too, whatever the moment they are read of."""
+    """Tables are read before: a TRUNCATE meanwhile is seen there, too, whenever they are read."""
     sql = (
         "SELECT 1 FROM pg_replication_slots JOIN pg_stat_replication ON pid = active_pid "
         "WHERE slot_name = %s AND state IN ('catchup', 'streaming')"
