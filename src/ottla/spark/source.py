@@ -35,6 +35,7 @@ from ottla.spark.range_reader import data_lost, read_range, read_ranges
 from ottla.spark.ranges import OffsetRange, SmallRanges, limited, split, together
 from ottla.spark.source_options import SourceOptions
 from ottla.spark.values import decoded
+from ottla.spark.workers import settle
 
 # Spark asks an idle source for its latest offset dozens of times a second: each answer waits this long.
 IDLE_WAIT_MS = 200
@@ -45,6 +46,7 @@ def _connect(options: SourceOptions) -> Connection:
 
 
 def _read(partition: InputPartition, options: SourceOptions, value_type: Any) -> Iterator[Any]:
+    settle()
     match partition:
         case OffsetRange():
             batches = read_range(partition, options)

@@ -24,6 +24,7 @@ from ottla.spark.connection import Connection, shared_connection
 from ottla.spark.routing import Router, UnknownTarget
 from ottla.spark.sink_options import SinkOptions
 from ottla.spark.sink_rows import record_columns
+from ottla.spark.workers import settle
 
 BATCH_SCHEMA: Final = pa.schema(
     [
@@ -181,6 +182,7 @@ def encoded(rows: Iterable[Any], options: SinkOptions) -> Iterator[tuple[tuple[s
     """Target, number of records and data of each batch that the rows make."""
     from pyspark import TaskContext
 
+    settle()
     now_ms = time.time_ns() // 1_000_000
     context = TaskContext.get()
     start = context.partitionId() if context is not None else 0

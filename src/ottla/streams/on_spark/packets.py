@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ottla.records.murmur import key_partitions
+from ottla.spark.workers import settle
 from ottla.streams.errors import StreamsError
 from ottla.streams.on_spark.rows import (
     HEADERS_TYPE,
@@ -87,6 +88,7 @@ class PackStage:
     by_key: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
         packer = Packer(0)
         for batch in batches:
             if batch.num_rows:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from ottla.spark.workers import settle
 from ottla.streams.on_spark.global_tables import GlobalTables
 from ottla.streams.on_spark.packets import Packer, in_order, pack_results, unpacked
 from ottla.streams.on_spark.reports import Reports
@@ -78,6 +79,7 @@ class StatelessStage:
     copy_to: tuple[str, ...] = ()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
         rows = OutputRows()
         task = Task(
             self.plan,
@@ -138,6 +140,7 @@ class TaskProcessor(StatefulProcessor):
         self._handle: StatefulProcessorHandle | None = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
+        settle()
         self._handle = handle
         names = [MEMORY, *(name for name in self._plan.stores if name not in self._plan.global_stores)]
         for name in names:
