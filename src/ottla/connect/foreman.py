@@ -18,6 +18,7 @@ from ottla.client.admin.topics import create_topics
 from ottla.client.cluster import ClusterClient
 from ottla.connect.connector_settings import CONNECTOR_CLASS, NAME, TASKS_MAX
 from ottla.connect.errors import ConnectError
+from ottla.connect.lines import Lines
 from ottla.connect.membership import slot_of
 from ottla.connect.plugin import Connector
 from ottla.connect.plugins import Plugins
@@ -68,6 +69,7 @@ class Foreman(Worker):
         self.is_ready = False
         self.on_logger: Callable[[str, str], object] = lambda logger, level: None
         self.lifecycle = Lifecycle(self.configs)
+        self.lines = Lines(lambda name: name in self.configs.connectors)
         self.cluster = cluster
         self._worker_id = worker_id
         self._log: StateLog | None = None
@@ -98,6 +100,7 @@ class Foreman(Worker):
     async def start(self, log: StateLog) -> None:
         """With a log that is read to its end."""
         self._log = log
+        self.lines.start()
         self.is_ready = True
         self._spawn(self._do_work())
         self._spawn(self._publish())
@@ -146,6 +149,7 @@ class Foreman(Worker):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.to_thread(self._spark.stop)
+        self.lines.stop()
 
     @property
     def _grace_s(self) -> float:
@@ -255,6 +259,7 @@ class Foreman(Worker):
             case ConnectorChanged(name):
                 actions = self.lifecycle.reconcile()
                 if name not in self.configs.connectors:
+                    self.lines.forget(name)
                     for topic in sorted(self.statuses.topics.get(name, ())):
                         self.forget_topic(name, topic)
                 return actions
@@ -285,22 +290,25 @@ class Foreman(Worker):
             case Start(TaskId() as task):
                 self._start_task(task, action)
             case Start(str() as name):
-                self._spawn(self._start_connector(name, action))
+                self._spawn_for(name, self._start_connector(name, action))
             case Stop(TaskId() as task, run):
+                _log.info("task %s is to stop", task)
                 if (runner := self._runners.get(task)) is not None:
                     runner.stop()
                 self._spawn(self._await_end(task, run))
             case Stop(str() as name, run):
-                self._spawn(self._stop_connector(name, run))
+                self._spawn_for(name, self._stop_connector(name, run))
             case Pause(TaskId() as task):
+                _log.info("task %s pauses", task)
                 self._runners[task].pause()
             case Resume(TaskId() as task):
+                _log.info("task %s goes on", task)
                 self._runners[task].resume()
             case Pause() | Resume():
                 # A connector itself goes on; its tasks are what pauses.
                 pass
             case ComputeTasks(name):
-                self._spawn(self._compute_tasks(name))
+                self._spawn_for(name, self._compute_tasks(name))
             case RemoveTasks(name):
                 self._spawn(self.append_config(task_entries(name, ())))
 
@@ -309,11 +317,13 @@ class Foreman(Worker):
             connector = self.class_of(action.connector_config)()
             await asyncio.to_thread(connector.start, action.connector_config)
         except Exception as error:
+            _log.error("the connector %s failed: %s", name, error, exc_info=error)
             self._report(self.lifecycle.failed, name, action.run, trace_of(error))
             return
         if not self.lifecycle.is_current(name, action.run):
             await asyncio.to_thread(connector.stop)
             return
+        _log.info("the connector %s has started", name)
         self._connectors[name] = connector
         self._report(self.lifecycle.started, name, action.run)
 
@@ -360,9 +370,12 @@ class Foreman(Worker):
             given = action.task_config
             assert given is not None
             order = Order(task, kind, action.connector_config, given, action.is_paused)
-            runner = self._runners[task] = runner_of(self, self._spark, order, reports)
+            _log.info("task %s starts%s", task, ", paused" if action.is_paused else "")
+            with self.lines.speaking(task):
+                runner = self._runners[task] = runner_of(self, self._spark, order, reports)
             runner.start()
         except Exception as error:
+            _log.error("task %s cannot start: %s", task, error, exc_info=error)
             self._report(self.lifecycle.failed, task, action.run, trace_of(error))
 
     def _gone(self, task: TaskId, run: int) -> Sequence[Action]:
@@ -417,6 +430,10 @@ class Foreman(Worker):
             finally:
                 for _ in entries:
                     self._outbox.task_done()
+
+    def _spawn_for(self, unit: Unit, work: Coroutine[Any, Any, None]) -> None:
+        with self.lines.speaking(unit):
+            self._spawn(work)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -23,6 +23,7 @@ from ottla.connect.errors import (
     not_found,
 )
 from ottla.connect.foreman import Foreman
+from ottla.connect.lines import Line
 from ottla.connect.offset_requests import Wanted, shown, shown_sink, sink_offsets
 from ottla.connect.plugin import SourceConnector, SparkSink, SparkSource
 from ottla.connect.plugins import Kind
@@ -250,6 +251,16 @@ class Herder:
             ],
             "type": "unknown" if kind is None else kind.value,
         }
+
+    def lines_of(self, name: str) -> list[Line]:
+        """Of this worker."""
+        self._entry(name)
+        return self.foreman.lines.of(name)
+
+    def workers_of(self, name: str) -> set[str]:
+        """Where the connector and its tasks run, or ran last."""
+        statuses = [self.statuses.connectors.get(name), *self.statuses.tasks_of(name).values()]
+        return {each.worker for each in statuses if each is not None}
 
     def shown_tasks(self, name: str) -> list[dict[str, Any]]:
         tasks = self._entry(name).tasks

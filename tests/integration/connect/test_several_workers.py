@@ -62,7 +62,16 @@ def test_a_worker_takes_over_what_another_had_when_it_was_killed(tmp_path: Path)
                 theirs = next(name for name, owner in owners().items() if owner == there)
                 # A request about a task of the other worker is answered by it.
                 ask(worker.address, "POST", f"/connectors/{theirs}/tasks/0/restart")
+
+                def told() -> list[str]:
+                    lines = ask(worker.address, "GET", f"/connectors/{theirs}/logs")["lines"]
+                    return [line["text"] for line in lines if line["worker"] == there]
+
+                # So are its lines.
+                until(lambda: f"task {theirs}-0 is to stop" in told())
                 other.send_signal(signal.SIGKILL)
+                other.wait()
+                assert there in ask(worker.address, "GET", f"/connectors/{theirs}/logs")["missing"]
                 for name in SOURCES:
                     with (tmp_path / name).open("a") as more:
                         more.write("three\n")

@@ -13,6 +13,7 @@ import pytest
 from bench.chromium import browser, executable
 from connect.worker_process import our_worker, settings_of
 from console_site import Site
+from test_console_pipelines import answering_by_path
 
 from ottla.console.clusters import ClusterSettings
 from ottla.console.server import console_served
@@ -110,6 +111,12 @@ def test_what_failed_says_why_and_starts_anew(connect_site: Site, tmp_path: Path
     assert "not yet" in found["taskStates"][0]["trace"]
     page = site.page("connectors", "writer")
     assert "/topics/dead-letters/records" in page and "Restart what failed" in page
+    log = site.get("connectors", "writer", "log", q="FAILED", task=0)
+    assert log["missing"] == [] and "not yet" in log["lines"][0]["text"]
+    assert (log["lines"][0]["level"], log["lines"][0]["task"]) == ("ERROR", 0)
+    assert "task writer-0 failed" in page
+    assert site.get("connectors", "writer", "log", task=1)["lines"] == []
+    assert site.refused("GET", "connectors", "nobody", "log")[0] == 404
     target.parent.mkdir()
     site.change("POST", "connectors", "writer", "restart", only_failed=True)
     wait_state(site, "writer", "RUNNING", running=1, failed=0)
@@ -158,6 +165,27 @@ def test_without_connect_or_rights_nothing_is_promised(connect_site: Site) -> No
     assert connect_site.refused("GET", "connectors", "missing")[0] == 404
 
 
+def test_workers_that_tell_nothing_of_their_log_keep_no_page_from_being_seen(broker: InProcessBroker) -> None:
+    """Apache Kafka's have no such route."""
+    answers = {
+        "/connectors/theirs": {
+            "name": "theirs",
+            "config": {"connector.class": SINK},
+            "tasks": [],
+            "type": "sink",
+        },
+        "/connectors/theirs/status": {"connector": {"state": "RUNNING", "worker_id": "w"}, "tasks": []},
+    }
+    with answering_by_path(answers) as connect:
+        settings = ClusterSettings("local", broker.bootstrap_servers, connect=connect)
+        with console_served([settings]) as address:
+            site = Site(address).log_in()
+            log = site.get("connectors", "theirs", "log")
+            assert log["lines"] == [] and "Apache Kafka" in log["missing"][0]
+            assert "hese workers do not tell what they log" in site.page("connectors", "theirs")
+            assert site.refused("GET", "connectors", "nobody", "log")[0] == 404
+
+
 @pytest.mark.skipif(executable() is None, reason="needs Chromium: apt-get install chromium")
 def test_a_connector_is_made_and_stopped_in_a_browser(connect_site: Site, tmp_path: Path) -> None:
     address = f"{connect_site.address}/c/local"
@@ -185,6 +213,8 @@ def test_a_connector_is_made_and_stopped_in_a_browser(connect_site: Site, tmp_pa
         # The page renews itself: what fails later is seen without a click, and is text whatever it says.
         page.wait_for("document.querySelector('#results').innerText.includes('FAILED')")
         page.run("document.querySelectorAll('#results details').forEach((each) => { each.open = true; })")
+        # What it wrote into the log, too: the name of the file is in it.
+        assert "onerror" in page.run("document.querySelector('.log').innerText")
         page.open(f"{address}/connectors")
         page.wait_for("document.body.innerText.includes('clicked')")
         page.click("tbody a")

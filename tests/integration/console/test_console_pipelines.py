@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -36,9 +36,28 @@ def answering(answer: Any, status: int = 200, **headers: str) -> Iterator[tuple[
     """A server that always says the same, and what it was asked for."""
     asked: list[str] = []
 
+    def say(path: str) -> tuple[int, Any]:
+        asked.append(path)
+        return status, answer
+
+    with _server(say, headers) as url:
+        yield url, asked
+
+
+@contextmanager
+def answering_by_path(answers: dict[str, Any]) -> Iterator[str]:
+    """404 for what it does not know."""
+    with _server(
+        lambda path: (200, answers[path]) if path in answers else (404, {"message": "none"}), {}
+    ) as url:
+        yield url
+
+
+@contextmanager
+def _server(say: Callable[[str], tuple[int, Any]], headers: dict[str, str]) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            status, answer = say(self.path)
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)
@@ -52,7 +71,7 @@ def answering(answer: Any, status: int = 200, **headers: str) -> Iterator[tuple[
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()

@@ -33,6 +33,7 @@ from ottla.connect.errors import (
     not_found,
 )
 from ottla.connect.herder import Herder, RequestElsewhere
+from ottla.connect.lines import LINES_MAX
 from ottla.connect.metrics import page
 from ottla.connect.offset_requests import read_wanted
 from ottla.connect.plugins import Kind
@@ -43,6 +44,8 @@ from ottla.connect.state.entries import TaskId
 
 _HEALTH_S: Final = 10.0
 _FORWARD_S: Final = 60.0
+_LINES_S: Final = 5.0
+"""Who looks at a connector is shown without the lines of a worker that does not answer."""
 _FORBIDDEN: Final = 403
 _TOO_LARGE: Final = 413
 _BODY_BYTES_MAX: Final = 16 << 20
@@ -65,6 +68,7 @@ def connect_app(herder: Herder, cluster_id: Callable[[], str | None], address: C
         ("/connectors/{name}", {"GET": routes.info, "DELETE": routes.delete}),
         ("/connectors/{name}/config", {"GET": routes.config, "PUT": routes.put, "PATCH": routes.patch}),
         ("/connectors/{name}/status", {"GET": routes.status}),
+        ("/connectors/{name}/logs", {"GET": routes.logs}),
         ("/connectors/{name}/topics", {"GET": routes.topics}),
         ("/connectors/{name}/topics/reset", {"PUT": routes.reset_topics}),
         ("/connectors/{name}/pause", {"PUT": routes.pause}),
@@ -160,6 +164,17 @@ async def _forwarded(request: Request, error: Exception) -> Response:
             return _error(SERVER_ERROR, f"the worker {error} cannot be reached: {lost}")
 
     return await asyncio.to_thread(send)
+
+
+def _lines_at(worker: str, name: str) -> list[dict[str, Any]] | str:
+    """What another worker has, or why it does not tell."""
+    address = f"http://{worker}/connectors/{quote(name, safe='')}/logs?forward=false"
+    try:
+        with urllib.request.urlopen(address, timeout=_LINES_S) as answer:
+            found: list[dict[str, Any]] = json.loads(answer.read())["lines"]
+            return found
+    except (OSError, ValueError, KeyError) as error:
+        return f"the worker {worker} does not tell: {error}"
 
 
 async def _http_error(_: Request, error: Exception) -> Response:
@@ -279,6 +294,23 @@ class _Routes:
 
     async def status(self, request: Request) -> Response:
         return JSONResponse(self._herder.shown_status(_name(request)))
+
+    async def logs(self, request: Request) -> Response:
+        """Not a route of Kafka's: the newest lines of a connector and its tasks, wherever they run."""
+        name = _name(request)
+        here = self._address()
+        lines = [line.shown(here) for line in self._herder.lines_of(name)]
+        missing: dict[str, str] = {}
+        if "forward" not in request.query_params:
+            others = sorted(self._herder.workers_of(name) - {here})
+            told = await asyncio.gather(*(asyncio.to_thread(_lines_at, other, name) for other in others))
+            for other, found in zip(others, told, strict=True):
+                if isinstance(found, str):
+                    missing[other] = found
+                else:
+                    lines += found
+        lines.sort(key=lambda line: line["time_ms"])
+        return JSONResponse({"name": name, "lines": lines[-LINES_MAX:], "missing": missing})
 
     async def pause(self, request: Request) -> Response:
         await self._herder.set_target(_name(request), TargetState.PAUSED)

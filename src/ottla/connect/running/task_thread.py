@@ -6,6 +6,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Final
 
@@ -64,7 +65,9 @@ class TaskThread(Runner):
         self._paused = threading.Event()
         if is_paused:
             self._paused.set()
-        self._thread = threading.Thread(target=self._run, name=f"task-{task}", daemon=True)
+        # In the context it is made in, so that what it logs is known to be the task's.
+        run = copy_context().run
+        self._thread = threading.Thread(target=run, args=(self._run,), name=f"task-{task}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Annotated, Any
 
 from ottla.console.api.typed import check_typed
@@ -20,6 +21,10 @@ from ottla.wire.api import ApiKey
 CLASS = "connector.class"
 DEAD_LETTERS = "errors.deadletterqueue.topic.name"
 HIDDEN = "(hidden)"
+LINES_MAX = 500
+_NO_LOG = (
+    "these workers do not tell what they log; those of Apache Kafka write it to a file or to standard output"
+)
 # Of plugins that do not declare what is secret.
 _SECRET_NAME = re.compile(r"password|secret|credential|jaas|private.?key|token", re.IGNORECASE)
 
@@ -37,6 +42,14 @@ class NoQuestion:
 @dataclass(frozen=True, slots=True)
 class OneConnector:
     connector: Annotated[str, "its name"]
+
+
+@dataclass(frozen=True, slots=True)
+class FindLines:
+    connector: Annotated[str, "its name"]
+    q: Annotated[str, "a part of the text"] = ""
+    task: Annotated[int | None, "only of this task"] = None
+    limit: Annotated[int, f"how many of the newest, at most {LINES_MAX}"] = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +148,34 @@ async def connector(cluster: Cluster, asked: OneConnector) -> Any:
     }
 
 
+@endpoint("GET", "/connectors/{connector}/log", "The newest lines that a connector and its tasks have logged")
+async def connector_log(cluster: Cluster, asked: FindLines) -> Any:
+    found = await _or_problem(_rest(cluster).ask("GET", "connectors", asked.connector, "logs"))
+    if found.get("status") == HTTPStatus.NOT_FOUND:
+        # A worker of Apache Kafka has no such route; or there is no such connector, which this says.
+        await _rest(cluster).ask("GET", "connectors", asked.connector)
+        return {"lines": [], "missing": [_NO_LOG]}
+    if "error" in found:
+        return {"lines": [], "missing": [found["error"]]}
+    part = asked.q.lower()
+    lines = [
+        {
+            "time": each["time_ms"],
+            "level": each["level"],
+            "worker": each["worker"],
+            "task": each["task"],
+            "logger": each["logger"],
+            "text": each["text"],
+        }
+        for each in found["lines"]
+        if part in each["text"].lower() and asked.task in (None, each["task"])
+    ]
+    return {
+        "lines": lines[-min(max(asked.limit, 1), LINES_MAX) :][::-1],
+        "missing": list(found["missing"].values()),
+    }
+
+
 @endpoint("GET", "/connector-plugins", "Plugins that connectors are made from")
 async def find_plugins(cluster: Cluster, asked: NoQuestion) -> Any:
     found = await _rest(cluster).ask("GET", "connector-plugins")
@@ -230,6 +271,7 @@ async def delete_connector(cluster: Cluster, asked: ConfirmConnector) -> Any:
 ENDPOINTS = (
     find_connectors,
     connector,
+    connector_log,
     find_plugins,
     plugin,
     check_settings,
@@ -357,4 +399,5 @@ async def _or_problem(asking: Any) -> Any:
     try:
         return await asking
     except EXPECTED as error:
-        return {"error": problem_of(error).text}
+        problem = problem_of(error)
+        return {"error": problem.text, "status": problem.status}

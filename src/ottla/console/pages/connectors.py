@@ -44,6 +44,7 @@ from ottla.console.pages.parts import (
     data_table,
     dialog_with,
     figure,
+    moment,
     number,
     opens,
     search_form,
@@ -52,6 +53,7 @@ from ottla.console.pages.parts import (
 )
 
 REFRESH_MS = 5000
+_LEVELS = {"WARNING": "busy", "ERROR": "bad", "CRITICAL": "bad"}
 _datalist = element("datalist")
 
 
@@ -93,6 +95,7 @@ async def connectors_page(cluster: Cluster, asked: api.FindConnectors) -> View:
 async def connector_page(cluster: Cluster, asked: api.OneConnector) -> View:
     found = await api.connector(cluster, asked)
     name = found["name"]
+    told = await api.connector_log(cluster, api.FindLines(name))
     may_change = not cluster.read_only
     body = together(
         div(
@@ -107,6 +110,7 @@ async def connector_page(cluster: Cluster, asked: api.OneConnector) -> View:
             ),
             _trace("The connector failed", found["trace"]) if found["trace"] else None,
             section(h2("Tasks"), _tasks(cluster, found)),
+            section(h2("Log"), _log(told)),
             id="results",
             data_refreshes=REFRESH_MS,
         ),
@@ -185,10 +189,35 @@ def _tasks(cluster: Cluster, found: dict[str, Any]) -> Html:
     return data_table(columns, rows, caption="Tasks", empty="It has no tasks at present.")
 
 
-def _trace(title: str, trace: str) -> Html:
+def _trace(title: str, trace: str, *, is_bad: bool = True) -> Html:
     """Its first line says what, the rest where."""
     first = next((line for line in trace.splitlines() if line.strip()), title)
-    return details(summary(span(first, class_="bad")), pre(trace, tabindex="0"), class_="trace")
+    shown = span(first, class_="bad" if is_bad else "line")
+    return details(summary(shown), pre(trace, tabindex="0"), class_="trace")
+
+
+def _log(told: dict[str, Any]) -> Html:
+    """The newest line first."""
+    rows = [
+        (
+            moment(each["time"]),
+            span(each["level"], class_=f"tag {_LEVELS.get(each['level'], '')}".strip()),
+            "–" if each["task"] is None else each["task"],
+            _said(each["text"]),
+        )
+        for each in told["lines"]
+    ]
+    columns = ("Time (UTC)", "Level", Column("Task", numeric=True), "Text")
+    empty = "It has not said anything yet." if not told["missing"] else "There is nothing to show."
+    return together(
+        [p(f"{each[:1].upper()}{each[1:]}.", class_="quiet") for each in told["missing"]],
+        div(data_table(columns, rows, caption="Log", empty=empty), class_="log"),
+    )
+
+
+def _said(text: str) -> Html:
+    first, line_end, _ = text.partition("\n")
+    return _trace(first, text, is_bad=False) if line_end else span(first, class_="line")
 
 
 def _topics(cluster: Cluster, found: dict[str, Any]) -> Html:
