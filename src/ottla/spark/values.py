@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import struct
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -16,7 +15,9 @@ from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
 
+from ottla.client.schema_registry import RegistryUnreachable, is_about_schemas
 from ottla.spark.sink_options import InvalidOption
 
 if TYPE_CHECKING:
@@ -79,7 +80,10 @@ def value_format(given: Mapping[str, str], topics: tuple[str, ...]) -> ValueForm
                 "valueFormat avro needs a valueSchema, in Avro's JSON, or a schemaRegistryUrl and one topic."
             )
         subject = urllib.parse.quote(f"{topics[0]}-value", safe="")
-        schema = _asked(f"{registry}/subjects/{subject}/versions/latest")["schema"]
+        try:
+            schema = _asked(f"{registry}/subjects/{subject}/versions/latest")["schema"]
+        except RegistryUnreachable as error:
+            raise InvalidOption(str(error)) from None
     mode = given.get("valueMode", "FAILFAST").upper()
     if mode not in ("FAILFAST", "PERMISSIVE"):
         raise InvalidOption(f"valueMode is {mode!r}; it is FAILFAST or PERMISSIVE.")
@@ -119,6 +123,8 @@ def _one(
         found = decode(value)
         pa.array([found], arrow_type)
         return found
+    except RegistryUnreachable:
+        raise
     except Exception as error:
         if how.is_permissive:
             return None
@@ -163,7 +169,9 @@ def _asked(url: str) -> dict[str, Any]:
             found: dict[str, Any] = json.load(answer)
             return found
     except (OSError, ValueError) as error:
-        raise InvalidOption(f"The schema registry does not answer {url}: {error}") from None
+        about_schemas = isinstance(error, HTTPError) and is_about_schemas(error.code)
+        kind = InvalidOption if about_schemas else RegistryUnreachable
+        raise kind(f"The schema registry does not answer {url}: {error}") from None
 
 
 _AVRO = {

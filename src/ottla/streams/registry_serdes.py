@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ottla.client.schema_registry import RegistryClientMissing, registry_client
+from ottla.client.schema_registry import RegistryClientMissing, asking, registry_client
 from ottla.streams.errors import SerdeError
 from ottla.streams.serdes import Annotations, Serde, Serdes, annotations_of, convert
 
@@ -107,11 +107,14 @@ def _serde_of(given: _Format) -> Serde:
     def write(value: Any) -> bytes:
         if given.schema is None:
             raise SerdeError(f"no schema was given to write {given.topic} with")
-        written: bytes = _writer(given)(value if given.kind is None else _plain(value, given.form))
+        plain = value if given.kind is None else _plain(value, given.form)
+        with asking(given.registry.url):
+            written: bytes = _writer(given)(plain)
         return written
 
     def read(data: bytes) -> Any:
-        value = _reader(given)(data)
+        with asking(given.registry.url):
+            value = _reader(given)(data)
         return value if given.kind is None else _typed(value, given.kind, annotations)
 
     part = "key" if given.is_key else "value"

@@ -21,6 +21,7 @@ from datetime import date, datetime
 from enum import Enum
 from typing import Any
 
+from ottla.client.schema_registry import RegistryUnreachable
 from ottla.streams.errors import SerdeError
 from ottla.streams.records import Change, Window, Windowed
 
@@ -40,7 +41,7 @@ class Serde:
             return None
         try:
             return self.writer(value)
-        except SerdeError:
+        except (SerdeError, RegistryUnreachable):
             raise
         except Exception as error:
             raise SerdeError(
@@ -53,7 +54,7 @@ class Serde:
             return None
         try:
             return self.reader(data)
-        except SerdeError:
+        except (SerdeError, RegistryUnreachable):
             raise
         except Exception as error:
             shown = data if len(data) <= 40 else data[:40] + b"..."

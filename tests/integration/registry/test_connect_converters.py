@@ -155,8 +155,8 @@ def test_protobuf_is_written_and_read_and_by_confluents_clients(registry: Regist
     value |= {"tags": ["a", "b"], "counts": {"a": 1}, "inner": None}
     value["inners"] = [Struct(inner, {"x": 1, "y": "z"})]
     made = converter("io.confluent.connect.protobuf.ProtobufConverter", registry.url)
-    data = made.to_bytes("proto", row, Struct(row, value))
-    found = converter("ProtobufConverter", registry.url).from_bytes("proto", data)
+    data = made.to_bytes("converted-proto", row, Struct(row, value))
+    found = converter("ProtobufConverter", registry.url).from_bytes("converted-proto", data)
     assert plain(found.value) == plain(Struct(row, value))
     assert found.schema.name == "example.Row"
     kinds = {each.name: (each.schema.kind, each.schema.optional) for each in found.schema.fields}

@@ -19,7 +19,8 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from registry_process import RegistryProcess
 
-from ottla.streams import Consumed, Produced, SchemaRegistry, Serde, SerdeError, StreamsBuilder
+from ottla.client.schema_registry import RegistryUnreachable
+from ottla.streams import Consumed, Produced, RecordError, SchemaRegistry, Serde, SerdeError, StreamsBuilder
 from ottla.streams.testing import TopologyTestDriver
 from ottla.testing.in_process import InProcessBroker
 
@@ -241,3 +242,34 @@ def test_a_serde_travels_and_is_the_same_when_made_again(registry: RegistryProce
     copy = pickle.loads(cloudpickle.dumps(writing))
     data = copy.serialize(OrderOn("a", date(2026, 1, 31)))
     assert made().deserialize(data) == OrderOn("a", date(2026, 1, 31))
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Confluent's client waits for seconds before it gives up."""
+    monkeypatch.setattr(
+        "confluent_kafka.schema_registry._sync.schema_registry_client.full_jitter", lambda *given: 0
+    )
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("on_error", ["skip", "dead-letter", "fail"])
+def test_a_registry_that_is_away_is_no_fault_of_the_record(cluster: InProcessBroker, on_error: str) -> None:
+    with RegistryProcess(cluster.bootstrap_servers) as registry:
+        orders = SchemaRegistry(registry.url).avro(AVRO, topic=f"away-{on_error}", kind=Order)
+        unknown = b"\0\0\0\x7f\xff" + (orders.serialize(Order("a", 5)) or b"")[5:]
+        written = SchemaRegistry(registry.url).avro(AVRO.replace("Order", "Other"), topic="away", kind=Order)
+        data = written.serialize(Order("a", 5))
+        builder = StreamsBuilder()
+        builder.stream("in", Consumed.with_(str, orders)).to("out", Produced.with_(str, orders))
+        dead = "dead" if on_error == "dead-letter" else None
+        with TopologyTestDriver(builder.build(), on_error=on_error, dead_letter_topic=dead) as driver:
+            # An id that the registry does not know says something of the record.
+            if on_error == "fail":
+                with pytest.raises(RecordError, match="404"):
+                    driver.create_input_topic("in").pipe_bytes(b"key", unknown)
+            else:
+                driver.create_input_topic("in").pipe_bytes(b"key", unknown)
+            registry.kill()
+            with pytest.raises(RegistryUnreachable, match=f"{registry.url} cannot be reached"):
+                driver.create_input_topic("in").pipe_bytes(b"key", data)

@@ -13,6 +13,7 @@ pytest.importorskip("pyspark", reason="needs the extra ottla[spark]")
 import pyarrow as pa
 from fastavro import schemaless_writer
 
+from ottla.client.schema_registry import RegistryUnreachable, framed
 from ottla.spark.sink_options import InvalidOption
 from ottla.spark.values import UnfitValue, ValueFormat, avro_type, decoded, value_format
 
@@ -102,3 +103,9 @@ def test_types_of_avro() -> None:
 def test_options_that_will_not_do(options: dict[str, str], complaint: str) -> None:
     with pytest.raises(InvalidOption, match=complaint):
         value_format(options, ("orders",))
+
+
+def test_a_registry_that_is_away_makes_no_value_null() -> None:
+    how = ValueFormat("avro", json.dumps(ORDER), "http://127.0.0.1:1", is_permissive=True)
+    with pytest.raises(RegistryUnreachable, match=r"does not answer http://127\.0\.0\.1:1/schemas/ids/7"):
+        decoded(batch(framed(7, avro({"id": 7, "note": None, "lines": []}))), how, ARROW)

@@ -15,6 +15,8 @@ from typing import Any, ClassVar, Final
 from ottla.client.schema_registry import (
     NotFramed,
     RegistryClientMissing,
+    RegistryUnreachable,
+    asking,
     framed,
     registry_client,
     unframed,
@@ -30,7 +32,6 @@ from ottla.connect.settings.definition import REQUIRED, Importance, Setting, Set
 from ottla.connect.settings.validators import list_not_empty, one_of
 
 _STRATEGIES: Final = ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy")
-_SERVER_ERROR: Final = 500
 _INFERRED: Final = {bool: BOOLEAN, int: INT64, float: FLOAT64, str: STRING}
 
 
@@ -166,16 +167,11 @@ class RegistryConverter(Converter):
 
         url = ",".join(self.config["schema.registry.url"])
         try:
-            return question()
+            with asking(url):
+                return question()
         except SchemaRegistryError as error:
-            told = f"{url} refuses {what}: {error.error_message}"
-            raise (RetriableError if error.http_status_code >= _SERVER_ERROR else DataError)(told) from None
-        except (OSError, RuntimeError) as error:
-            raise RetriableError(f"{url} cannot be asked for {what}: {error}") from None
-        except Exception as error:
-            # The transport below has errors of its own, which are no OSErrors.
-            if not type(error).__module__.startswith(("httpx", "httpcore")):
-                raise
+            raise DataError(f"{url} refuses {what}: {error.error_message}") from None
+        except (RegistryUnreachable, RuntimeError) as error:
             raise RetriableError(f"{url} cannot be asked for {what}: {error}") from None
 
 

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ottla.client.schema_registry import RegistryUnreachable
 from ottla.streams.errors import RecordError, StoreError, StreamsError
 from ottla.streams.operators.base import Directed
 from ottla.streams.operators.custom import CustomProcessor
@@ -162,7 +163,8 @@ class Task:
             processor.close()
 
     def failed(self, node: str, key: Any, error: Exception, kind: ErrorKind = ErrorKind.PROCESS) -> None:
-        if isinstance(error, RecordError):
+        # It was dealt with already, or is no matter of this record.
+        if isinstance(error, RecordError | RegistryUnreachable):
             raise error
         action = self.errors.handle(FailedRecord(kind, node, key, self.record, error), self.emit)
         self.counts.failed[node, action.value] += 1
