@@ -63,6 +63,11 @@ class PartitionProducer:
     async def flush(self) -> None:
         await self._await_all()
 
+    @property
+    def in_flight_bytes(self) -> int:
+        """Of what is not known to be written yet."""
+        return sum(len(batch) for batch, _ in self._in_flight)
+
     def cancel(self) -> None:
         for _, task in self._in_flight:
             task.cancel()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ottla.connect.columns import SourceColumns
 from ottla.connect.connector_settings import aliases
 from ottla.connect.errors import ConnectError
 from ottla.connect.plugin import Predicate, Transform
@@ -33,6 +34,10 @@ class Chain:
                     return None
                 record = changed
         return record
+
+    def apply_columns(self, given: SourceColumns) -> SourceColumns | None:
+        """None if one of them wants records."""
+        return None if self.steps else given
 
     def __bool__(self) -> bool:
         return bool(self.steps)

@@ -17,6 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from ottla import __version__
+from ottla.connect.columns import Column, SourceColumns
 from ottla.connect.data import Schema, SchemaAndValue
 from ottla.connect.records import ConnectRecord, Header, SinkRecord, SourceRecord
 from ottla.connect.settings.definition import Settings
@@ -115,8 +116,11 @@ class SourceTask(ABC):
     def start(self, given: Config) -> None: ...
 
     @abstractmethod
-    def poll(self) -> Sequence[SourceRecord]:
-        """What is new. Waits briefly with `context.wait` where there is nothing, and returns then."""
+    def poll(self) -> Sequence[SourceRecord] | SourceColumns:
+        """What is new. Waits briefly with `context.wait` where there is nothing, and returns then.
+
+        As columns it costs no Python object per record, where converters and transforms do without, too.
+        """
 
     def commit(self) -> None:  # noqa: B027
         """All records given so far are in their topics, and their offsets are stored."""
@@ -222,6 +226,15 @@ class Converter(Plugin, ABC):
 
     @abstractmethod
     def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue: ...
+
+    def columns_to_bytes(self, topic: str, column: Column) -> Any:
+        """What `to_bytes` makes of all of them, as a pa.BinaryArray; None where it has to be asked for each,
+        as after any error."""
+        return None
+
+    def columns_from_bytes(self, topic: str, array: Any) -> Column | None:
+        """What `from_bytes` makes of each of a pa.BinaryArray; None as above."""
+        return None
 
 
 class HeaderConverter(Plugin, ABC):

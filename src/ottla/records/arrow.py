@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ottla.records.arrow_arrays import as_text, binaries, booleans, int32s, int64s
 from ottla.records.arrow_fields import (
     Bytes,
     Numbers,
@@ -92,7 +93,7 @@ class ArrowDecoder:
         self._partition = partition
         self._include_headers = include_headers
         self._schema = SCHEMA_WITH_HEADERS if include_headers else SCHEMA
-        self._topics = pa.array([], pa.string())
+        self._topics = as_text(binaries(b"", np.zeros(0, np.int64)))
 
     def decode(
         self,
@@ -152,10 +153,10 @@ class ArrowDecoder:
             keys,
             values,
             self._topic_column(count),
-            pa.array(np.full(count, self._partition, dtype=np.int32)),
-            pa.array(offsets),
-            pa.array(timestamps * 1000).view(pa.timestamp("us", "UTC")),
-            pa.array(types),
+            int32s(np.full(count, self._partition, dtype=np.int32)),
+            int64s(offsets),
+            int64s(timestamps * 1000).view(pa.timestamp("us", "UTC")),
+            int32s(types),
         ]
         if self._include_headers:
             columns.append(_take_headers(body, data, fields, chosen))
@@ -278,7 +279,7 @@ def _take(pieces: Any, indices: Positions, lengths: Numbers) -> Any:
     shortest = lengths.min(initial=0)
     if shortest < 0 and lengths.max() < 0:
         return pa.nulls(count, pa.binary())
-    taken = pc.take(pieces, pa.array(indices), boundscheck=False)
+    taken = pc.take(pieces, int32s(indices), boundscheck=False)
     if shortest >= 0:
         return taken
     validity = np.packbits(lengths >= 0, bitorder="little")
@@ -295,9 +296,9 @@ def _take_headers(body: bytes | memoryview, data: Bytes, fields: RecordFields, c
     pairs = pa.StructArray.from_arrays([names, values], ["key", "value"])
     ends = np.concatenate(([0], np.cumsum(fields.header_count))).astype(np.int32)
     lists = pa.ListArray.from_arrays(
-        pa.array(ends), pairs, type=HEADERS_TYPE, mask=pa.array(fields.header_count == 0)
+        int32s(ends), pairs, type=HEADERS_TYPE, mask=booleans(fields.header_count == 0)
     )
-    return lists if chosen is None else pc.take(lists, pa.array(chosen))
+    return lists if chosen is None else pc.take(lists, int32s(chosen))
 
 
 def _text(names: Any) -> Any:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ottla.records.arrow_arrays import binary_scalar, int32s, numbers_of
 from ottla.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, NO_PRODUCER_ID
 from ottla.records.compression import NONE, compress
 
@@ -110,7 +111,7 @@ def encode_columns(
         position, delta = _scattered(position, order), _scattered(delta, order)
     records = _records(columns, headers, key_lengths, value_lengths, header_lengths, delta, position)
     if order is not None:
-        records = records.take(pa.array(order))
+        records = records.take(int32s(order))
     offsets = np.frombuffer(records.buffers()[1], np.int32)
     body = memoryview(records.buffers()[2])
     for index, start in enumerate(starts.tolist()):
@@ -178,7 +179,7 @@ def _records(
     for number in (*numbers, value_number):
         length += _varint_sizes(number)
     start = _varint_rows([_zigzag(length), None, *numbers])
-    nothing = pa.scalar(b"", pa.binary())
+    nothing = binary_scalar(b"")
     parts = [start]
     if columns.key is not None:
         parts.append(columns.key)
@@ -187,14 +188,16 @@ def _records(
         parts[0] = _varint_rows([_zigzag(length), None, *numbers, value_number])
     if columns.value is not None:
         parts.append(columns.value)
-    parts.append(pa.scalar(b"\0", pa.binary()) if headers is None else headers)
+    parts.append(binary_scalar(b"\0") if headers is None else headers)
     return pc.binary_join_element_wise(*parts, nothing, null_handling="replace", null_replacement="")
 
 
 def _headers(column: Any) -> Any:
     """Per record the count of its headers and the headers, encoded."""
     column = column.cast(pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())])))
-    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    counts = numbers_of(pc.fill_null(pc.list_value_length(column), int32s(np.zeros(1, np.int32))[0])).astype(
+        np.int64
+    )
     flat = column.flatten()
     keys, values = flat.field("key"), flat.field("value")
     if keys.null_count:
@@ -205,13 +208,13 @@ def _headers(column: Any) -> Any:
         keys,
         _varint_rows([_zigzag(value_lengths)]),
         values,
-        pa.scalar(b"", pa.binary()),
+        binary_scalar(b""),
         null_handling="replace",
         null_replacement="",
     )
     bounds = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(bounds), pairs), b"")
-    return pc.binary_join_element_wise(_varint_rows([_zigzag(counts)]), joined, pa.scalar(b"", pa.binary()))
+    joined = pc.binary_join(pa.ListArray.from_arrays(int32s(bounds), pairs), b"")
+    return pc.binary_join_element_wise(_varint_rows([_zigzag(counts)]), joined, binary_scalar(b""))
 
 
 def _lengths(column: Any, count: int) -> Integers:
@@ -220,8 +223,8 @@ def _lengths(column: Any, count: int) -> Integers:
         return np.full(count, -1, np.int64)
     lengths = pc.binary_length(column)
     if lengths.null_count:
-        lengths = pc.fill_null(lengths, -1)
-    numbers: Integers = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+        lengths = pc.fill_null(lengths, int32s(np.full(1, -1, np.int32))[0])
+    numbers: Integers = numbers_of(lengths).astype(np.int64)
     return numbers
 
 

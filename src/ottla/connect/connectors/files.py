@@ -20,6 +20,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, ClassVar, Final, TextIO
 
+from ottla.connect.columns import Flat, SourceColumns
+from ottla.connect.connectors.lines import lines_of
 from ottla.connect.data import STRING, Schema, Struct, plain, struct_of
 from ottla.connect.errors import ConnectError, DataError
 from ottla.connect.plugin import Config, SinkConnector, SinkTask, SourceConnector, SourceTask
@@ -53,6 +55,10 @@ class FileSourceTask(SourceTask):
         """What was read behind the last whole line."""
         self._lines: deque[tuple[bytes, int]] = deque()
         """Read and not given yet, each with where it ends."""
+        self._texts: Any = None
+        self._ends: Any = ()
+        """The same as columns, of which so many were given:"""
+        self._given = 0
         self._read_to = 0
         self._columns: list[str] | None = None
         self._schema: Schema | None = None
@@ -64,40 +70,53 @@ class FileSourceTask(SourceTask):
         self._place = {"filename": self._path} if self._path else None
         self._rows_max = config["batch.size"]
         self._format = config["format"]
-        self._take = self._plain_records if self._format == "lines" else self._read_records
+        self._takes_columns = self._format == "lines" and bool(self._path)
 
-    def poll(self) -> Sequence[SourceRecord]:
+    def poll(self) -> Sequence[SourceRecord] | SourceColumns:
         if self._file is None and not self._open():
             self.context.wait(_IDLE_S)
             return ()
-        records = self._take()
+        records = self._given_lines() if self._takes_columns else self._read_records()
         if not records:
             self.context.wait(_IDLE_S)
-        return records
+        return records or ()
 
-    def _plain_records(self) -> list[SourceRecord]:
-        """Without a call per line."""
-        if not self._lines and not self._read_more():
-            return []
-        now_ms, topic, place = time.time_ns() // 1_000_000, self._topic, self._place
-        lines = [self._lines.popleft() for _ in range(min(len(self._lines), self._rows_max))]
-        self._position = lines[-1][1]
-        return [
-            SourceRecord(
-                topic=topic,
-                value_schema=STRING,
-                value=line.decode(errors="replace"),
-                timestamp_ms=now_ms,
-                source_partition=place,
-                source_offset=None if place is None else {"position": position},
-            )
-            for line, position in lines
-        ]
+    def _given_lines(self) -> SourceColumns | None:
+        """Lines without an object for each."""
+        if self._given == len(self._ends) and not self._read_lines():
+            return None
+        begin = self._given
+        end = self._given = min(begin + self._rows_max, len(self._ends))
+        self._position = int(self._ends[end - 1])
+        return SourceColumns(
+            self._topic,
+            None,
+            Flat(STRING, self._texts.slice(begin, end - begin)),
+            time.time_ns() // 1_000_000,
+            self._place,
+            {"position": self._position},
+        )
+
+    def _read_lines(self) -> bool:
+        """Whether there is a whole line now."""
+        self._given, self._ends, self._texts = 0, (), None
+        while True:
+            if not (more := self._read()):
+                return False
+            begin = self._read_to - len(self._rest) - len(more)
+            found = lines_of(self._rest + more)
+            self._rest = found.rest
+            if len(found.ends):
+                self._texts, self._ends = found.texts, found.ends + begin
+                return True
 
     def _read_records(self) -> list[SourceRecord]:
         records: list[SourceRecord] = []
         now_ms = time.time_ns() // 1_000_000
-        while len(records) < self._rows_max and (self._lines or self._read_more()):
+        # More of standard input may be long in coming.
+        while len(records) < self._rows_max and (
+            self._lines or ((self._path or not records) and self._read_more())
+        ):
             line, self._position = self._lines.popleft()
             record = self._record(line.decode(errors="replace"), now_ms)
             if record is not None:
@@ -144,16 +163,20 @@ class FileSourceTask(SourceTask):
 
     def _read_more(self) -> bool:
         """Whether there is a whole line now."""
-        assert self._file is not None
         while not self._lines:
-            more = self._file.readline() if not self._path else self._file.read(_READ_BYTES)
-            if not more:
-                self._look_at_file()
+            if not (more := self._read()):
                 return False
-            begin = self._read_to - len(self._rest)
-            self._read_to += len(more)
+            begin = self._read_to - len(self._rest) - len(more)
             self._rest = _split(self._rest + more, begin, self._lines)
         return True
+
+    def _read(self) -> bytes:
+        assert self._file is not None
+        more = self._file.readline() if not self._path else self._file.read(_READ_BYTES)
+        if not more:
+            self._look_at_file()
+        self._read_to += len(more)
+        return more
 
     def _look_at_file(self) -> None:
         """It may be another one by now, as editors make them: that one is read from the same place on."""
@@ -183,6 +206,8 @@ class FileSourceTask(SourceTask):
         )
 
     def _value(self, line: str) -> tuple[Any, Schema | None]:
+        if self._format == "lines":
+            return line, STRING
         if not line.strip():
             return None, None
         if self._format == "json":

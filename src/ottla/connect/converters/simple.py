@@ -7,6 +7,7 @@ import codecs
 import struct
 from typing import Any, ClassVar, Final
 
+from ottla.connect.columns import Column, Flat
 from ottla.connect.converters.common import CONVERTER_TYPE
 from ottla.connect.data import BOOLEAN, BYTES, NULL, STRING, Kind, Schema, SchemaAndValue
 from ottla.connect.errors import DataError, SettingError
@@ -57,6 +58,14 @@ class StringConverter(_Both):
     def __init__(self, given: Config) -> None:
         super().__init__(given)
         self._encoding = self.config["converter.encoding"]
+        self._is_utf8 = codecs.lookup(self._encoding).name == "utf-8"
+
+    def columns_to_bytes(self, topic: str, column: Column) -> Any:
+        is_text = isinstance(column, Flat) and column.schema.kind is Kind.STRING and self._is_utf8
+        return column.array.view("binary") if isinstance(column, Flat) and is_text else None
+
+    def columns_from_bytes(self, topic: str, array: Any) -> Column | None:
+        return Flat(_OPTIONAL_STRING, array.cast("string")) if self._is_utf8 else None
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         return None if value is None else to_text(value).encode(self._encoding)
@@ -82,6 +91,12 @@ class ByteArrayConverter(_Both):
 
     def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
         return SchemaAndValue(_OPTIONAL_BYTES, data)
+
+    def columns_to_bytes(self, topic: str, column: Column) -> Any:
+        return column.array if isinstance(column, Flat) and column.schema.kind is Kind.BYTES else None
+
+    def columns_from_bytes(self, topic: str, array: Any) -> Column | None:
+        return Flat(_OPTIONAL_BYTES, array)
 
 
 class BooleanConverter(_Both):

@@ -14,14 +14,18 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ottla.connect.clients import producer_of
+from ottla.connect.columns import SourceColumns
 from ottla.connect.errors import ConnectError, DataError
 from ottla.connect.plugin import SourceConnector, SourceTask
 from ottla.connect.records import SourceRecord
+from ottla.connect.running import column_producer
+from ottla.connect.running.column_producer import CannotSend, ColumnProducer, ProducerSettings
 from ottla.connect.running.environment import Worker
 from ottla.connect.running.failures import Origin, Skipped, Stage
 from ottla.connect.running.record_task import Order, RecordRunner
 from ottla.connect.running.task_thread import Reports
 from ottla.connect.state.entries import Entry
+from ottla.wire.errors import KafkaError
 
 _CLOSE_S: Final = 10.0
 _FULL_S: Final = 0.01
@@ -29,23 +33,30 @@ _TRANSACTION_S: Final = 60.0
 _log = logging.getLogger(__name__)
 
 
+_REMEDIES: Final = {
+    "MSG_SIZE_TOO_LARGE": "raise producer.override.max.request.size, and max.message.bytes of the topic",
+    "UNKNOWN_TOPIC_OR_PART": "the topic or partition is gone; restart the task, which makes its topics",
+    "TOPIC_AUTHORIZATION_FAILED": "let the worker's user write to it (kafka-acls), and restart the task",
+    "TOPIC_EXCEPTION": "a topic's name has up to 249 letters, digits, dots, dashes and underscores",
+}
+_SAME_REMEDY: Final = {
+    "_UNKNOWN_TOPIC": "UNKNOWN_TOPIC_OR_PART",
+    "_UNKNOWN_PARTITION": "UNKNOWN_TOPIC_OR_PART",
+    "CLUSTER_AUTHORIZATION_FAILED": "TOPIC_AUTHORIZATION_FAILED",
+    # As error codes of the protocol are called.
+    "MESSAGE_TOO_LARGE": "MSG_SIZE_TOO_LARGE",
+    "RECORD_LIST_TOO_LARGE": "MSG_SIZE_TOO_LARGE",
+    "UNKNOWN_TOPIC_OR_PARTITION": "UNKNOWN_TOPIC_OR_PART",
+    "INVALID_TOPIC_EXCEPTION": "TOPIC_EXCEPTION",
+}
+
 _Made = tuple[SourceRecord, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]
 
 
-def _remedied(error: Any) -> str:
-    """What librdkafka says, and what to do about it where that is known."""
-    match error.name():
-        case "MSG_SIZE_TOO_LARGE":
-            remedy = "raise producer.override.max.request.size, and max.message.bytes of the topic"
-        case "UNKNOWN_TOPIC_OR_PART" | "_UNKNOWN_TOPIC" | "_UNKNOWN_PARTITION":
-            remedy = "the topic or partition is gone; restart the task, which makes its topics"
-        case "TOPIC_AUTHORIZATION_FAILED" | "CLUSTER_AUTHORIZATION_FAILED":
-            remedy = "let the worker's user write to it (kafka-acls), and restart the task"
-        case "TOPIC_EXCEPTION":
-            remedy = "a topic's name has up to 249 letters, digits, dots, dashes and underscores"
-        case _:
-            return str(error.str())
-    return f"{error.str()}: {remedy}"
+def _remedied(name: str, text: str) -> str:
+    """What a client says, and what to do about it where that is known."""
+    remedy = _REMEDIES.get(_SAME_REMEDY.get(name, name))
+    return text if remedy is None else f"{text}: {remedy}"
 
 
 class SourceRunner(RecordRunner):
@@ -68,6 +79,8 @@ class SourceRunner(RecordRunner):
         self._kafka_exception = KafkaException
         self._source: SourceTask | None = None
         self._producer: Any = None
+        self._column_settings: ProducerSettings | None = None
+        self._column_producer: ColumnProducer | None = None
         self._failure: str | None = None
         self._offsets: dict[str, tuple[Mapping[str, Any], Mapping[str, Any] | None]] = {}
         self._is_in_transaction = False
@@ -97,9 +110,14 @@ class SourceRunner(RecordRunner):
         if self._is_exactly_once:
             wanted["transactional.id"] = f"{self._worker.settings['group.id']}-{self.task}"
         client = self._worker.settings.client_of("producer", self._connector)
-        self._producer = producer_of({"client.id": f"connector-producer-{self.task}", **client}, wanted)
+        client = {"client.id": f"connector-producer-{self.task}", **client}
+        ignored: set[str] = set()
+        self._producer = producer_of(client, wanted, ignored)
         if self._is_exactly_once:
             self._producer.init_transactions(_TRANSACTION_S)
+        else:
+            meant = {name: value for name, value in client.items() if name not in ignored}
+            self._column_settings = column_producer.settings_of(meant)
         self._source = self._kind()
         self._source.context = self
         self._source.start(self._given)
@@ -108,8 +126,12 @@ class SourceRunner(RecordRunner):
         assert self._source is not None
         records = self._failures.attempt(Stage.TASK_POLL, self._source.poll, Origin(""), self._source)
         if records:
-            self._write(records)
-        self._producer.poll(0)
+            if not isinstance(records, SourceColumns):
+                self._write(records)
+            elif not self._write_columns(records):
+                self._write(records.records())
+        if len(self._producer) or not records:
+            self._producer.poll(0)
         self._check()
         is_due = self._is_commit_due or (self._flushes_each_poll and records)
         if is_due or time.monotonic() - self._flushed_s >= self._flush_s:
@@ -131,6 +153,8 @@ class SourceRunner(RecordRunner):
                 _log.warning("the transaction of %s is left open: %s", self.task, error)
         if self._source is not None:
             self._source.stop()
+        if self._column_producer is not None:
+            self._column_producer.close()
         if self._producer is not None:
             self._producer.purge()
             self._producer.flush(0)
@@ -143,21 +167,74 @@ class SourceRunner(RecordRunner):
         if self._is_exactly_once and not self._is_in_transaction:
             self._producer.begin_transaction()
             self._is_in_transaction = True
+        self._wait_for_columns()
         last: SourceRecord | None = None
         for record in records:
             with suppress(Skipped):
                 self._send(record)
             if record.source_partition is not None:
                 if last is not None and last.source_partition is not record.source_partition:
-                    self._note_offset(last)
+                    self._note_offset(last.source_partition, last.source_offset)
                 last = record
         if last is not None:
-            self._note_offset(last)
+            self._note_offset(last.source_partition, last.source_offset)
 
-    def _note_offset(self, record: SourceRecord) -> None:
-        partition = record.source_partition
+    def _note_offset(self, partition: Mapping[str, Any] | None, offset: Mapping[str, Any] | None) -> None:
         assert partition is not None
-        self._offsets[repr(sorted(partition.items()))] = partition, record.source_offset
+        self._offsets[repr(sorted(partition.items()))] = partition, offset
+
+    def _write_columns(self, given: SourceColumns) -> bool:
+        """Without a Python object per record; False where that is not possible, and nothing was written."""
+        if self._column_settings is None:
+            return False
+        made = self._made_columns(given)
+        if made is None:
+            return False
+        topic, keys, values = made
+        if self._column_producer is None:
+            self._column_producer = ColumnProducer(self._column_settings, self._columns_failed)
+        self._use_topic(topic)
+        # Records that went the other way are to stand before these.
+        while len(self._producer) and self._producer.flush(_FULL_S):
+            if self._is_to_end():
+                return False
+        try:
+            self._column_producer.send(topic, keys, values, given.timestamp_ms, self._is_to_end)
+        except CannotSend as reason:
+            _log.debug("%s: %d records go one by one: %s", self.task, len(given), reason)
+            return False
+        self._records += len(given)
+        if given.source_partition is not None:
+            self._note_offset(given.source_partition, given.source_offset)
+        return True
+
+    def _made_columns(self, given: SourceColumns) -> tuple[str, Any, Any] | None:
+        """The topic, keys and values as pa.BinaryArrays; None if a transform or a converter wants records."""
+        changed = self._chain.apply_columns(given)
+        if changed is None:
+            return None
+        converters, topic = self._converters, changed.topic
+        try:
+            values = converters.value.columns_to_bytes(topic, changed.value)
+            if changed.key is not None:
+                keys = converters.key.columns_to_bytes(topic, changed.key)
+                return None if keys is None or values is None else (topic, keys, values)
+            no_key = converters.key.to_bytes(topic, None, None)
+        except Exception as error:
+            # Which record it is, and what becomes of it, is found out one by one.
+            _log.debug("%s: %d records go one by one: %s", self.task, len(given), error)
+            return None
+        return None if values is None or no_key is not None else (topic, None, values)
+
+    def _wait_for_columns(self) -> None:
+        """Those are to stand before what goes the other way."""
+        while self._column_producer is not None and not self._column_producer.flush(_FULL_S):
+            self._check()
+            if self.is_stopping:
+                raise ConnectError("stopped before all records were written")
+
+    def _is_to_end(self) -> bool:
+        return self.is_stopping or self._failure is not None
 
     def _send(self, given: SourceRecord) -> None:
         try:
@@ -169,12 +246,15 @@ class SourceRunner(RecordRunner):
             return
         record, key, value, headers = made
         topic = record.topic
+        self._use_topic(topic)
+        self._produce(topic, key, value, headers, record.partition, record.timestamp_ms)
+        self._records += 1
+
+    def _use_topic(self, topic: str) -> None:
         if topic not in self._topics:
             self._worker.ensure_topic(self._connector, topic)
             self._topics.add(topic)
             self._worker.topic_used(self.task, topic)
-        self._produce(topic, key, value, headers, record.partition, record.timestamp_ms)
-        self._records += 1
 
     def _made(self, given: SourceRecord) -> _Made | None:
         record = self._chain.apply(given) if self._chain.steps else given
@@ -237,9 +317,9 @@ class SourceRunner(RecordRunner):
                 self._producer.produce(topic, value, key, **more)
                 return
             except self._kafka_exception as error:
-                self._failures.failed(
-                    Stage.KAFKA_PRODUCE, DataError(_remedied(error.args[0])), Origin(topic), self._producer
-                )
+                said = error.args[0]
+                told = DataError(_remedied(said.name(), said.str()))
+                self._failures.failed(Stage.KAFKA_PRODUCE, told, Origin(topic), self._producer)
             except BufferError:
                 self._producer.poll(_FULL_S)
                 self._check()
@@ -253,15 +333,13 @@ class SourceRunner(RecordRunner):
             return
         left = self._producer.flush(timeout_s)
         self._check()
-        if left:
-            _log.warning(
-                "%s: %d records are not written after %g s, their offsets are stored later",
-                self.task,
-                left,
-                timeout_s,
-            )
+        is_behind = self._column_producer is not None and not self._column_producer.flush(timeout_s)
+        self._check()
+        if left or is_behind:
+            told = f"{left or 'some'} records are not written after {timeout_s:g} s"
+            _log.warning("%s: %s, their offsets are stored later", self.task, told)
             if self.is_stopping:
-                raise ConnectError(f"{left} records are not written after {timeout_s:g} s")
+                raise ConnectError(told)
             return
         entries = [
             self._worker.offset_entry(self.task.connector, partition, offset)
@@ -286,7 +364,13 @@ class SourceRunner(RecordRunner):
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None and self._failure is None:
-            self._failure = f"a record could not be written to {message.topic()}: {_remedied(error)}"
+            told = _remedied(error.name(), error.str())
+            self._failure = f"a record could not be written to {message.topic()}: {told}"
+
+    def _columns_failed(self, topic: str, error: Exception) -> None:
+        if self._failure is None:
+            name = error.code.name.upper() if isinstance(error, KafkaError) else ""
+            self._failure = f"records could not be written to {topic}: {_remedied(name, str(error))}"
 
     def _heard(self, error: Any) -> None:
         if error.fatal():

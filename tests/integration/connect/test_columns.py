@@ -1,0 +1,154 @@
+"""Records that go as columns arrive as those that go one by one, and what fails on the way ends the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
+from worker_process import ask, our_worker, settings_of
+
+from ottla.connect.running.source_task import SourceRunner
+from ottla.testing import InProcessBroker
+
+WAIT_S = 30.0
+STRINGS = {"key.converter": "StringConverter", "value.converter": "StringConverter"}
+ONE_BY_ONE = {"producer.override.statistics.interval.ms": "0"}
+"""A setting that only one of the clients knows."""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[InProcessBroker]:
+    with InProcessBroker() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def address(broker: InProcessBroker) -> Iterator[str]:
+    with our_worker(settings_of(broker.bootstrap_servers) | STRINGS) as worker:
+        yield worker.address
+
+
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
+    """By connector, whether its source gave columns, and whether they were written as such."""
+    seen: dict[str, set[str]] = {}
+    write, write_columns = SourceRunner._write, SourceRunner._write_columns
+
+    def writing(runner: SourceRunner, records: Any) -> None:
+        seen.setdefault(runner.task.connector, set()).add("records")
+        write(runner, records)
+
+    def writing_columns(runner: SourceRunner, given: Any) -> bool:
+        is_written = write_columns(runner, given)
+        if is_written:
+            seen.setdefault(runner.task.connector, set()).add("columns")
+        return is_written
+
+    monkeypatch.setattr(SourceRunner, "_write", writing)
+    monkeypatch.setattr(SourceRunner, "_write_columns", writing_columns)
+    return seen
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + WAIT_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+    return found
+
+
+def create(address: str, name: str, kind: str, more: dict[str, str] | None = None, **settings: str) -> None:
+    config = {"connector.class": kind} | {key.replace("_", "."): value for key, value in settings.items()}
+    ask(address, "PUT", f"/connectors/{name}/config", config | (more or {}))
+
+
+def task_of(address: str, name: str) -> dict[str, Any]:
+    known = ask(address, "GET", "/connectors?expand=status")
+    tasks = known[name]["status"]["tasks"] if name in known else []
+    return dict(tasks[0]) if tasks else {"state": None}
+
+
+def position(address: str, name: str) -> int:
+    offsets = ask(address, "GET", f"/connectors/{name}/offsets")["offsets"]
+    return int(offsets[0]["offset"]["position"]) if offsets else 0
+
+
+def values_of(broker: InProcessBroker, topic: str, count: int) -> list[bytes]:
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": topic}
+    consumer = Consumer(settings | {"auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found: list[bytes] = []
+    deadline = time.monotonic() + WAIT_S
+    while len(found) < count and time.monotonic() < deadline:
+        found += [each.value() for each in consumer.consume(1000, timeout=0.2) if each.error() is None]
+    consumer.close()
+    return found
+
+
+def test_a_file_is_the_same_in_its_topic_whichever_way_its_lines_go(
+    address: str, broker: InProcessBroker, tmp_path: Path, ways: dict[str, set[str]]
+) -> None:
+    source = tmp_path / "in.txt"
+    parts = [
+        b"plain\n",
+        b"of windows\r\n",
+        b"of old\rapples\r",
+        b"\n",
+        "größer\n".encode(),
+        b"not \xff text\n",
+    ]
+    source.write_bytes(b"".join(parts) * 1000 + b"not yet whole")
+    for name, more in (("columns", {}), ("records", ONE_BY_ONE)):
+        create(address, name, "FileStreamSource", more, file=str(source), topic=f"{name}-topic")
+    size = source.stat().st_size - len(b"not yet whole")
+    for name in ("columns", "records"):
+        until(lambda name=name: position(address, name) == size)
+    assert ways == {"columns": {"columns"}, "records": {"records"}}
+    lines = [
+        line.replace(b"\xff", "\N{REPLACEMENT CHARACTER}".encode()) for line in b"".join(parts).splitlines()
+    ]
+    assert values_of(broker, "columns-topic", len(lines) * 1000) == lines * 1000
+    assert values_of(broker, "records-topic", len(lines) * 1000) == lines * 1000
+    for name in ("columns", "records"):
+        ask(address, "DELETE", f"/connectors/{name}")
+
+
+def test_a_line_that_is_too_large_is_skipped_and_those_around_it_keep_their_order(
+    address: str, broker: InProcessBroker, tmp_path: Path, ways: dict[str, set[str]]
+) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("".join(f"{number}\n" for number in range(1000)))
+    create(
+        address, "large", "FileStreamSource",
+        file=str(source), topic="large", batch_size="100", errors_tolerance="all",
+    )  # fmt: skip
+    until(lambda: position(address, "large") == source.stat().st_size)
+    with source.open("a") as more:
+        more.write("x" * 1_500_000 + "\n" + "".join(f"{number}\n" for number in range(1000, 2000)))
+    until(lambda: position(address, "large") == source.stat().st_size)
+    assert values_of(broker, "large", 2000) == [str(number).encode() for number in range(2000)]
+    assert ways == {"large": {"columns", "records"}}
+    ask(address, "DELETE", "/connectors/large")
+
+
+def test_a_topic_that_goes_while_columns_are_written_fails_the_task_with_the_remedy(
+    address: str, broker: InProcessBroker, tmp_path: Path
+) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("first\n")
+    create(address, "gone", "FileStreamSource", file=str(source), topic="gone")
+    until(lambda: position(address, "gone") == source.stat().st_size)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.delete_topics(["gone"])["gone"].result()
+    with source.open("a") as more:
+        more.write("second\n")
+    failed = until(lambda: (task := task_of(address, "gone"))["state"] == "FAILED" and task)
+    assert "restart the task, which makes its topics" in failed["trace"]
+    ask(address, "POST", "/connectors/gone/restart?includeTasks=true")
+    assert values_of(broker, "gone", 1) == [b"second"]
+    ask(address, "DELETE", "/connectors/gone")
