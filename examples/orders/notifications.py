@@ -53,7 +53,7 @@ def build() -> Topology:
     customers = builder.global_table(CUSTOMERS, Consumed.with_(str, Customer))
     windows = JoinWindows.of_time_difference_with_no_grace(APART_MAX)
     confirmed = orders.filter(is_validated).join(
-        payments, paid, windows, StreamJoined.with_(str, Order, Payment)
+        payments, paid, windows, StreamJoined.with_(str, Order, Payment).with_store_name("paid")
     )
     refused = orders.filter(has_failed).map_values(failed)
     mails = confirmed.merge(refused).left_join(

@@ -46,6 +46,7 @@ def build() -> Topology:
     orders = builder.stream("orders", Consumed.with_(str, Order))
     payments = builder.stream("payments", Consumed.with_(str, Payment))
     windows = JoinWindows.of_time_difference_and_grace(timedelta(hours=1), timedelta(days=1))
-    settled = orders.left_join(payments, settle, windows, StreamJoined.with_(str, Order, Payment))
+    named = StreamJoined.with_(str, Order, Payment).with_store_name("settled")
+    settled = orders.left_join(payments, settle, windows, named)
     settled.to("settlements", Produced.with_(str, Settlement))
     return builder.build()

@@ -30,7 +30,7 @@ from ottla.streams.application.upgrade import Action
 from ottla.streams.errors import StreamsError
 from ottla.streams.on_spark.cluster_topics import create_missing, existing_partitions, owned_topics
 from ottla.streams.on_spark.query import QueryBuilder
-from ottla.streams.on_spark.query_plan import Kind, Query
+from ottla.streams.on_spark.query_plan import Kind, Query, naming_remedy
 from ottla.streams.on_spark.reports import Reports
 from ottla.streams.on_spark.shipping import ship_modules
 from ottla.streams.on_spark.shuffles import SHUFFLE_PARTITIONS, divide_state
@@ -201,9 +201,9 @@ class StreamsApplication:
                 logger.warning("%s", decision)
         for store in preparation.unnamed_stores():
             logger.warning(
-                "the store %s has no name: its state is lost when the topology changes; name it with "
-                "Materialized.as_",
+                "the store %s has no name: its state is lost when the topology changes; name it with %s",
                 store,
+                naming_remedy(store),
             )
         connection = self._connection()
         preparation.empty_changelogs(connection)

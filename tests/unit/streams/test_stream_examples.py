@@ -10,10 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from ottla.cli.applications import load_application
 from ottla.streams import Serdes
+from ottla.streams.on_spark.query_plan import is_generated, naming_remedy
 from ottla.streams.testing import TopologyTestDriver
 
-EXAMPLES = Path(__file__).parents[3] / "examples" / "streams"
+ALL_EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = ALL_EXAMPLES / "streams"
+TOPOLOGIES = [path for path in sorted(ALL_EXAMPLES.glob("*/*.py")) if "-> Topology:" in path.read_text()]
 MINUTE = 60_000
 
 
@@ -25,6 +29,27 @@ def example(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, name, module)  # type: ignore[arg-type]
     module.__dict__.update(runpy.run_path(str(EXAMPLES / f"{request.param}.py"), run_name=name))
     return module
+
+
+@pytest.mark.parametrize("path", TOPOLOGIES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_an_example_keeps_its_state_when_it_changes(path: Path) -> None:
+    plan = load_application(str(path)).topology.plan
+    assert [name for name in plan.stores if is_generated(name) and name not in plan.global_stores] == []
+    assert [name for name in plan.internal_topics if is_generated(name)] == []
+
+
+@pytest.mark.parametrize(
+    ("store", "remedy"),
+    [
+        ("KSTREAM-JOINTHIS-0000000004-store", "StreamJoined.with_store_name"),
+        ("KSTREAM-OUTERSHARED-0000000004-store", "StreamJoined.with_store_name"),
+        ("KTABLE-SUPPRESS-STATE-STORE-0000000004", "Suppressed.with_name"),
+        ("KSTREAM-AGGREGATE-STATE-STORE-0000000001", "Materialized.as_"),
+    ],
+)
+def test_a_store_without_a_name_can_be_given_one(store: str, remedy: str) -> None:
+    assert is_generated(store)
+    assert naming_remedy(store) == remedy
 
 
 @pytest.mark.parametrize("example", ["word_count"], indirect=True)

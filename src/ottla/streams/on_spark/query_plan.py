@@ -26,6 +26,11 @@ from ottla.streams.tasks.clock import schedules_clock_timers
 
 # Ends the numbers of names that the program did not give.
 _GENERATED = re.compile(r"-[0-9]{10}(-|$)")
+_NAMED_BY = (
+    ("KSTREAM-JOIN", "StreamJoined.with_store_name"),
+    ("KSTREAM-OUTER", "StreamJoined.with_store_name"),
+    ("KTABLE-SUPPRESS", "Suppressed.with_name"),
+)
 
 
 class Kind(Enum):
@@ -112,6 +117,11 @@ def compile_plan(
 def is_generated(name: str) -> bool:
     """Whether a node, store or topic has its name by its place in the program."""
     return _GENERATED.search(name) is not None
+
+
+def naming_remedy(store: str) -> str:
+    """What gives a store whose name is generated one of the program's."""
+    return next((remedy for mark, remedy in _NAMED_BY if mark in store), "Materialized.as_")
 
 
 def _label(part: Plan) -> str:
