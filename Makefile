@@ -33,12 +33,23 @@ $(INSTALLED): pyproject.toml | $(BIN)/python
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 
+# What an example needs and no more, which is a third of the time: `make extras EXTRAS=tools,console`. Where everything
+# is installed, that is kept as it should be.
+EXTRAS ?= streams
+.PHONY: extras
+extras: $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(INSTALLED)-$(EXTRAS))
+
+$(INSTALLED)-%: pyproject.toml | $(BIN)/python
+	@echo "installing Ottla with $* into $(VENV), this once$(if $(filter streams,$*), (of Spark there are 400 MB)) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
 wheel: | $(BIN)/python ## Build dist/ottla-VERSION-py3-none-any.whl, to be installed anywhere
 	@rm -f dist/ottla-*.whl
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	@ls dist/ottla-*.whl
 
-quickstart: $(INSTALLED) ## Start a broker, produce and consume, see it work
+quickstart: extras ## Start a broker, produce and consume, see it work
 	@$(BIN)/python examples/quickstart.py
 
 test: $(INSTALLED) node-clients ## Run all tests

@@ -18,8 +18,32 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.testing import BrokerProcess, free_ports
 
 STOP_S_MAX = 30.0
+LOOK_S = 0.5
+# A demo is over before the second of Java's compilers pays: without it, Spark works in half the time.
+QUICK_JAVA = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
 # Ctrl-C, `kill`, and the end of the terminal.
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class News:
+    """What `ottla run` says of itself, on the terminal, and how long it took."""
+
+    SAID = b"ottla run: "
+
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
+        self._read: dict[Path, int] = {}
+
+    def tell(self, log: Path) -> None:
+        with log.open("rb") as file:
+            file.seek(self._read.get(log, 0))
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break  # the rest of it comes
+                self._read[log] = self._read.get(log, 0) + len(line)
+                if line.startswith(self.SAID):
+                    said = str(line.removeprefix(self.SAID), "utf-8", "replace").strip()
+                    print(f"{time.monotonic() - self._begun:4.0f} s  {said}", flush=True)
 
 
 class Stage:
@@ -32,6 +56,7 @@ class Stage:
         self.directory = Path(self._directory.name)
         self._broker = BrokerProcess(log_level="warning", survives_ctrl_c=True)
         self._programs: dict[str, subprocess.Popen[bytes]] = {}
+        self._news = News()
         self._before = {number: signal.getsignal(number) or signal.SIG_DFL for number in ENDINGS}
 
     @property
@@ -111,6 +136,7 @@ class Stage:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                env=QUICK_JAVA | os.environ,
             )
         return name
 
@@ -118,10 +144,16 @@ class Stage:
         """Until Ctrl-C, or until a program ends by itself."""
         try:
             while True:
-                self.raise_dead()
-                time.sleep(0.5)
+                self.look()
+                time.sleep(LOOK_S)
         except KeyboardInterrupt:
             print("ending …", flush=True)
+
+    def look(self) -> None:
+        """Tells how far pipelines are with their start, and raises what has ended by itself."""
+        for log in self.directory.glob("run*.log"):
+            self._news.tell(log)
+        self.raise_dead()
 
     def raise_dead(self) -> None:
         for name, program in self._programs.items():

@@ -30,7 +30,7 @@ def main() -> int:
         stage.run("live.py", "--port", str(live))
         stage.run_pipeline("pipeline.py")
         stage.run_ottla("connect", "--override", f"listeners=http://localhost:{connect}")
-        print(f"http://localhost:{live} shows what is going on; Spark takes some seconds", flush=True)
+        print(f"http://localhost:{live} shows what is going on, once Spark is up", flush=True)
         print(f"http://localhost:{site} is the site", flush=True)
         make_connector(connect, lake)
         print(f"views go to {lake}; topics: {', '.join(TOPICS)} at {stage.bootstrap_servers}", flush=True)

@@ -24,7 +24,9 @@ def main() -> int:
         stage.run("passengers.py")
         stage.run_pipeline("pipeline.py")
         stage.run("operations.py", "--every", "20")
-        print(f"http://localhost:{port} is the board; Spark takes half a minute", flush=True)
+        print(
+            f"http://localhost:{port} is the board; offers begin some seconds after Spark is up", flush=True
+        )
         print(f"topics: {', '.join(topics.ALL)} at {stage.bootstrap_servers}", flush=True)
         stage.stay()
     return 0

@@ -73,11 +73,11 @@ def main() -> int:
         directory = stage.directory / "hosts"
         stage.run("hosts.py", "--directory", str(directory), "--hosts", str(HOSTS), "--silent", "20")
         logs = Logs(stage, directory)
-        print(f"{logs.url} finds lines; Spark takes some seconds", flush=True)
+        print(f"{logs.url} finds lines; hosts write, agents follow them, and Spark starts", flush=True)
         victims = ["agent of host-1", "index"]
         try:
             while True:
-                stage.raise_dead()
+                stage.look()
                 found = logs.found()
                 written = (directory / "written").read_text() if (directory / "written").exists() else "0"
                 print(f"{written} lines written, {found} found", flush=True)

@@ -22,7 +22,7 @@ def main() -> int:
         stage.run("agent.py", "--pretend", "5")
         stage.run("dashboard.py", "--port", str(port))
         stage.run_pipeline("pipeline.py")
-        print(f"http://localhost:{port} shows the hosts; Spark takes some seconds", flush=True)
+        print(f"http://localhost:{port} shows the hosts, some seconds after Spark is up", flush=True)
         stage.stay()
     return 0
 

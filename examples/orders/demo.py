@@ -23,6 +23,10 @@ from shop.topics import create_topics
 from ottla.streams import TableView
 from ottla.testing import BrokerCluster, free_ports
 
+sys.path.insert(0, str(HERE.parent))
+
+from stage import QUICK_JAVA, News
+
 LOOK_S = 2.0
 
 
@@ -35,6 +39,7 @@ def main() -> int:
     # Who is ended by a signal leaves this with an exception, and so leaves nothing behind.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
+    os.environ.update(QUICK_JAVA | os.environ)
     ports = dict(zip(names, free_ports("127.0.0.1", len(names)), strict=True))
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-shop-")))
@@ -42,17 +47,20 @@ def main() -> int:
         cluster = stack.enter_context(BrokerCluster(relayed=False, log_level="warning", survives_ctrl_c=True))
         create_topics(cluster.bootstrap_servers)
         say(f"brokers: {cluster.bootstrap_servers}")
-        say("starting the services; Spark takes a while …")
+        say("starting the services …")
         shop = stack.enter_context(Shop(cluster.bootstrap_servers, directory, ports, separate=given.separate))
-        console = start("-m", "ottla.cli.main", "console", "--bootstrap-server", cluster.bootstrap_servers,
+        console = start(directory / "console.log", "-m", "ottla.cli.main", "console",
+                        "--bootstrap-server", cluster.bootstrap_servers,
                         "--port", str(ports["console"]))  # fmt: skip
         stack.callback(stop, console)
         services = [part for url in shop.order_urls for part in ("--orders", url)]
-        customers = start("customers.py", "--bootstrap-server", cluster.bootstrap_servers,
+        customers = start(directory / "customers.log", "customers.py",
+                          "--bootstrap-server", cluster.bootstrap_servers,
                           "--rate", str(given.rate), *services)  # fmt: skip
         stack.callback(stop, customers)
         say(f"console: http://localhost:{ports['console']}   logs and mails: {directory}")
         say(f"orders:  {shop.order_urls[0]}/orders   search: http://localhost:{ports['search']}/search")
+        say("customers order; orders are decided once Spark is up, in half a minute")
         watch(cluster.bootstrap_servers, shop)
     return 0
 
@@ -64,7 +72,10 @@ def watch(bootstrap_servers: str, shop: Shop) -> None:
             for topic, kind in ((ORDERS, Order), (PAYMENTS, Payment), (MAILS, Mail))
         )
         try:
+            news = News()
             while True:
+                for log in shop.directory.glob("*.log"):
+                    news.tell(log)
                 shop.raise_dead()
                 states = Counter(entry.value.state for entry in orders.all())
                 told = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none yet"
@@ -74,8 +85,10 @@ def watch(bootstrap_servers: str, shop: Shop) -> None:
             say("closing the shop …")
 
 
-def start(*arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, *arguments], cwd=HERE, start_new_session=True)
+def start(log: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    with log.open("ab") as out:
+        command = [sys.executable, *arguments]
+        return subprocess.Popen(command, cwd=HERE, stdout=out, stderr=out, start_new_session=True)
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

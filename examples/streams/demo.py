@@ -32,7 +32,7 @@ def main() -> int:
     ):
         port = stage.free_port()
         stage.run_pipeline("word_count.py", "--http", str(port))
-        print(f"the broker is at {stage.bootstrap_servers}; Spark takes some seconds", flush=True)
+        print(f"the broker is at {stage.bootstrap_servers}; lines are written, and Spark starts", flush=True)
         producer = Producer(
             {"bootstrap.servers": stage.bootstrap_servers, "enable.metrics.push": False, "log_level": 4}
         )
@@ -44,11 +44,12 @@ def main() -> int:
                     produced += WORDS_PER_LINE
                     producer.poll(0)
                     time.sleep(1 / LINES_PER_SECOND)
-                stage.raise_dead()
+                stage.look()
                 found = {entry.key: entry.value for entry in counts.all()}
                 top = sorted(found, key=lambda word: -found[word])[:SHOWN]
-                shown = "  ".join(f"{word} {found[word]}" for word in top) or "none yet"
-                print(f"{produced} words written, {sum(found.values())} counted: {shown}", flush=True)
+                if found:
+                    shown = "  ".join(f"{word} {found[word]}" for word in top)
+                    print(f"{produced} words written, {sum(found.values())} counted: {shown}", flush=True)
                 if found and not told:
                     told = True
                     print(f"ask for one: curl http://localhost:{port}/tables/counts/sea", flush=True)

@@ -57,7 +57,9 @@ def build() -> Topology:
         builder.stream("page-views", Consumed.with_(str, PageView))
         .group_by_key()
         .windowed_by(windows)
-        .aggregate(Visit, add_view, merge, Materialized.as_("visits").with_key_serde(str).with_value_serde(Visit))
+        .aggregate(
+            Visit, add_view, merge, Materialized.as_("visits").with_key_serde(str).with_value_serde(Visit)
+        )
         .suppress(Suppressed.until_window_closes().with_name("until-over"))
     )
     visits.to_stream().map(with_duration).to("visits", Produced.with_(Serdes.string(), Visit))
