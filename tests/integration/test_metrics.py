@@ -14,7 +14,7 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.error import HTTPError, URLError
@@ -33,6 +33,7 @@ from ottla.cli.main import main
 from ottla.server.metrics.declared import METRICS
 from ottla.server.metrics.exporter_names import EXPORTER_METRICS
 from ottla.server.metrics.kafka_names import KAFKA_METRICS
+from ottla.server.metrics.visitors import HANDSHAKES_OF_ONE_MAX
 from ottla.testing import BrokerProcess
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/running.md"
@@ -387,6 +388,22 @@ def test_by_https_and_with_a_password(tmp_path: Path) -> None:
             assert refused.value.headers["WWW-Authenticate"].startswith("Basic")
         with pytest.raises((URLError, OSError)):
             urlopen(where.replace("https", "http"), timeout=20).read()
+        # Handshakes that are begun and left alone: one address has so many of them, and keeps no other out.
+        port = int(where.rpartition(":")[2].partition("/")[0])
+        with ExitStack() as stack:
+            begun = [
+                stack.enter_context(
+                    socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.2", 0))
+                )
+                for _ in range(HANDSHAKES_OF_ONE_MAX + 5)
+            ]
+            for turned_away in begun[HANDSHAKES_OF_ONE_MAX:]:
+                turned_away.settimeout(20)
+                assert turned_away.recv(1) == b""
+            begun[0].settimeout(0)
+            with pytest.raises(BlockingIOError):
+                begun[0].recv(1)
+            assert asked(where, "prometheus:secret: ü").startswith("# HELP")
 
 
 @pytest.mark.parametrize(

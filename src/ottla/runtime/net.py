@@ -44,11 +44,7 @@ class Network(Protocol):
         """Files and sockets this process has open, and how many it may; None where nobody counts them."""
         ...
 
-    async def listen(
-        self, factory: ProtocolFactory, host: str, port: int, tls: ssl.SSLContext | None = None
-    ) -> Listener:
-        """With the event loop's own TLS, which is for few connections; else use `listen_tls`."""
-        ...
+    async def listen(self, factory: ProtocolFactory, host: str, port: int) -> Listener: ...
 
     async def connect(
         self, factory: ProtocolFactory, host: str, port: int, tls: ssl.SSLContext | None = None
@@ -95,18 +91,16 @@ class AsyncioNetwork:
         except FileNotFoundError:
             return None
 
-    async def listen(
-        self, factory: ProtocolFactory, host: str, port: int, tls: ssl.SSLContext | None = None
-    ) -> AsyncioListener:
+    async def listen(self, factory: ProtocolFactory, host: str, port: int) -> AsyncioListener:
         loop = asyncio.get_running_loop()
         family = _family_of_literal(host)
         if family is None:
-            server = await loop.create_server(factory, host or None, port, backlog=BACKLOG, ssl=tls)
+            server = await loop.create_server(factory, host or None, port, backlog=BACKLOG)
             for each in server.sockets:
                 _let_little_wait_in_kernel(each)
         else:
             listening = _listening(family, (host, port))
-            server = await loop.create_server(factory, sock=listening, backlog=BACKLOG, ssl=tls)
+            server = await loop.create_server(factory, sock=listening, backlog=BACKLOG)
         return AsyncioListener(server)
 
     async def connect(

@@ -210,9 +210,7 @@ class HostNetwork:
     def descriptors(self) -> tuple[int, int] | None:
         return None
 
-    async def listen(
-        self, factory: ProtocolFactory, host: str, port: int, tls: ssl.SSLContext | None = None
-    ) -> SimListener:
+    async def listen(self, factory: ProtocolFactory, host: str, port: int) -> SimListener:
         if host != self._name and host not in OWN_NAMES:
             raise OSError(errno.EADDRNOTAVAIL, f"{self._name} cannot listen on {host}")
         return self._network.listen(factory, self._name, port)

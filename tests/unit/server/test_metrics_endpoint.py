@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from metrics_kit import Transport, World
+from metrics_kit import Transport, World, say
 
 from ottla.config import ConfigError
 from ottla.config.listeners import Address
@@ -28,7 +28,7 @@ class Net:
         self.closed = False
         self.address = ("127.0.0.1", 4711)
 
-    async def listen(self, factory: Callable[[], Any], host: str, port: int, tls: Any = None) -> Net:
+    async def listen(self, factory: Callable[[], Any], host: str, port: int) -> Net:
         if self.error is not None:
             raise self.error
         self.asked = (host, port)
@@ -62,7 +62,7 @@ def test_it_tells_where_it_listens_and_answers(caplog: pytest.LogCaptureFixture)
         assert net.asked == ("127.0.0.1", 0)
         assert "http://127.0.0.1:4711/metrics" in caplog.text
         connection, transport = net.connect()
-        connection.data_received(b"GET /metrics HTTP/1.1\r\n\r\n")
+        say(connection, b"GET /metrics HTTP/1.1\r\n\r\n")
         async with asyncio.timeout(20):
             while not transport.closed:
                 await asyncio.sleep(0.001)
@@ -91,7 +91,7 @@ def test_it_leaves_nothing_behind() -> None:
         stopped = endpoint(net)
         await stopped.serve(Address("", 0))
         (asking, asked), (_, idle) = net.connect(), net.connect()
-        asking.data_received(b"GET /metrics HTTP/1.1\r\n\r\n")
+        say(asking, b"GET /metrics HTTP/1.1\r\n\r\n")
         await stopped.stop()
         assert net.closed
         assert asked.aborted

@@ -11,12 +11,13 @@ from typing import TypeAlias, cast
 
 from ottla.runtime.tasks import TaskScope
 from ottla.server.metrics.page import Page
+from ottla.server.metrics.visitors import Visitors
 
 log = logging.getLogger(__name__)
 
 PATH = "/metrics"
 HEAD_BYTES_MAX = 8 * 1024
-CONNECTIONS_MAX = 16
+_READ_BYTES = 2 * 1024
 # From connecting to the last byte of the reply.
 SECONDS_MAX = 30.0
 
@@ -24,32 +25,30 @@ Scrape: TypeAlias = Callable[[str], Awaitable[Page]]
 """Takes the `Accept` header."""
 
 
-class MetricsConnection(asyncio.Protocol):
+class MetricsConnection(asyncio.BufferedProtocol):
     def __init__(
-        self,
-        scrape: Scrape,
-        tasks: TaskScope,
-        connections: dict[MetricsConnection, None],
-        credentials: str | None = None,
+        self, scrape: Scrape, tasks: TaskScope, visitors: Visitors, credentials: str | None = None
     ) -> None:
         self._scrape = scrape
         self._credentials = credentials
-        """What the header `Authorization` has to be; None for everybody."""
+        """What the header `Authorization` has to have behind `Basic`; None for everybody."""
         self._tasks = tasks
-        self._connections = connections
+        self._visitors = visitors
+        self._read = memoryview(bytearray(_READ_BYTES))
         self._head = bytearray()
         self._is_answered = False
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._connections[self] = None
+        # Without one: whoever is gone already.
+        self._address = str((transport.get_extra_info("peername") or ("",))[0])
         self._timer = asyncio.get_running_loop().call_later(SECONDS_MAX, self._transport.abort)
-        if len(self._connections) > CONNECTIONS_MAX:
+        if not self._visitors.come(self):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many scrapes at the same time; try again later")
 
     def connection_lost(self, error: Exception | None) -> None:
-        del self._connections[self]
+        self._visitors.go(self)
         self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
@@ -57,7 +56,17 @@ class MetricsConnection(asyncio.Protocol):
     def abort(self) -> None:
         self._transport.abort()
 
-    def data_received(self, data: bytes) -> None:
+    @property
+    def is_being_served(self) -> bool:
+        return self._task is not None and not self._is_answered
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._read
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._received(bytes(self._read[:nbytes]))
+
+    def _received(self, data: bytes) -> None:
         if self._is_answered or self._task is not None:
             return
         self._head += data
@@ -71,7 +80,7 @@ class MetricsConnection(asyncio.Protocol):
             self._respond(head.decode("latin-1"))
 
     def _respond(self, head: str) -> None:
-        first, *lines = head.splitlines() or [""]
+        first, *lines = head.split("\r\n")
         words = first.split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             self._refuse(HTTPStatus.BAD_REQUEST, f"this is no HTTP/1.1 request; try GET {PATH}")
@@ -85,7 +94,17 @@ class MetricsConnection(asyncio.Protocol):
             fields = [
                 (name.lower(), value.strip()) for name, _, value in (each.partition(":") for each in lines)
             ]
-            if not self._is_admitted(dict(fields).get("authorization", "")):
+            given = dict(fields).get("authorization", "")
+            if given and self._credentials is not None and not self._visitors.may_guess(self._address):
+                self._refuse(
+                    HTTPStatus.TOO_MANY_REQUESTS,
+                    "too many wrong passwords came from this address; try again in a few seconds",
+                    "Retry-After: 2\r\n",
+                )
+                return
+            if not self._is_admitted(given):
+                if given:
+                    self._visitors.guessed_wrong(self._address)
                 self._refuse(
                     HTTPStatus.UNAUTHORIZED,
                     "give the name and the password that the broker has as ottla.metrics.username and "
@@ -97,8 +116,12 @@ class MetricsConnection(asyncio.Protocol):
             self._task = self._tasks.spawn(self._answer(accept), "scrape")
 
     def _is_admitted(self, given: str) -> bool:
+        if self._credentials is None:
+            return True
+        scheme, _, secret = given.partition(" ")
         # In a time that does not tell how much of it was right.
-        return self._credentials is None or hmac.compare_digest(given.encode(), self._credentials.encode())
+        is_right = hmac.compare_digest(secret.strip().encode(), self._credentials.encode())
+        return is_right and scheme.lower() == "basic"
 
     async def _answer(self, accept: str) -> None:
         try:

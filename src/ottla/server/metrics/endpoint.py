@@ -13,6 +13,7 @@ from ottla.runtime.tasks import TaskScope
 from ottla.server.metrics.connection import PATH, MetricsConnection
 from ottla.server.metrics.gathering import Gathering
 from ottla.server.metrics.page import Page, render
+from ottla.server.metrics.visitors import MetricsDoor, Visitors
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ class MetricsEndpoint:
         self._broker = gathering.broker
         # A scrape answers for its own failures.
         self._tasks = TaskScope("metrics", lambda name, error: None)
-        self._connections: dict[MetricsConnection, None] = {}
+        self._visitors = Visitors(self._broker.runtime.clock)
         self._listener: Listener | None = None
 
     async def serve(self, address: Address) -> None:
@@ -31,12 +32,16 @@ class MetricsEndpoint:
         config = self._broker.config
         tls = _context(config)
         credentials = _credentials(config)
+        net = self._broker.runtime.net
+
+        def connection() -> MetricsConnection:
+            return MetricsConnection(self._scrape, self._tasks, self._visitors, credentials)
+
         try:
-            self._listener = await self._broker.runtime.net.listen(
-                lambda: MetricsConnection(self._scrape, self._tasks, self._connections, credentials),
-                *address,
-                tls=tls,
-            )
+            if tls is None:
+                self._listener = await net.listen(connection, *address)
+            else:
+                self._listener = await net.listen_tls(MetricsDoor(tls, connection), *address)
         except OSError as error:
             raise ConfigError(
                 f"ottla.metrics.listener={address}: cannot listen there ({error.strerror}); choose another "
@@ -48,8 +53,7 @@ class MetricsEndpoint:
     async def stop(self) -> None:
         if self._listener is not None:
             await self._listener.close()
-        for connection in tuple(self._connections):
-            connection.abort()
+        self._visitors.abort()
         await self._tasks.close()
 
     async def _scrape(self, accept: str) -> Page:
@@ -74,8 +78,8 @@ def _context(config: BrokerConfig) -> ssl.SSLContext | None:
 
 
 def _credentials(config: BrokerConfig) -> str | None:
-    """As the header of a request has them."""
+    """As the header of a request has them, behind `Basic`."""
     name, password = config.string("ottla.metrics.username"), config.optional_string("ottla.metrics.password")
     if not name:
         return None
-    return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
+    return base64.b64encode(f"{name}:{password}".encode()).decode()
