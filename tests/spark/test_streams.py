@@ -322,22 +322,28 @@ def test_a_poison_record_stops_the_application_with_its_place_or_goes_to_dead_le
     spark: Any, broker: InProcessBroker, tmp_path: Path
 ) -> None:
     cluster = Cluster(broker.bootstrap_servers)
-    for topic in ("numbers", "halves"):
+    for topic in ("numbers", "others", "halves", "count", "sum"):
         cluster.create(topic, 1)
     builder = StreamsBuilder()
-    builder.stream("numbers", Consumed.with_(str, int)).map_values(lambda n: n // 2).to(
-        "halves", Produced.with_(str, int)
-    )
+    halves = builder.stream("numbers", Consumed.with_(str, int)).map_values(lambda n: n // 2)
+    halves.to("halves", Produced.with_(str, int))
+    # This node is in front of two queries; its dead letter may be neither written nor counted twice.
+    alike = halves.group_by(lambda key, n: "all", Grouped.with_(str, int).with_name("alike"))
+    alike.count().to_stream().to("count")
+    other = builder.stream("others", Consumed.with_(str, int)).select_key(lambda key, n: "sum")
+    grouped = other.group_by_key(Grouped.with_(str, int).with_name("sums"))
+    grouped.reduce(lambda a, b: a + b).to_stream().to("sum", Produced.with_(str, int))
     topology = builder.build()
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for value in ((8).to_bytes(8, "big"), b"poison", (4).to_bytes(8, "big")):
-        producer.produce("numbers", value, b"k", timestamp=T0)
+        for topic in ("numbers", "others"):
+            producer.produce(topic, value, b"k", timestamp=T0)
     producer.flush(30)
     app = Running(spark, broker, "strict", topology, tmp_path)
     try:
         states: list[str] = []
         app.app.set_state_listener(lambda new, old: states.append(new.name))
-        with pytest.raises(Exception, match="topic numbers, partition 0, offset 1, key 'k'"):
+        with pytest.raises(Exception, match=r"topic (numbers|others), partition 0, offset 1, key 'k'"):
             app.send([])
         deadline = time.monotonic() + 30
         while states != ["ERROR"]:
@@ -352,9 +358,11 @@ def test_a_poison_record_stops_the_application_with_its_place_or_goes_to_dead_le
     try:
         app.send([])
         assert [value for _, value in app.read("halves")] == [(n).to_bytes(8, "big") for n in (4, 2)]
-        assert app.read("graveyard") == [(b"k", b"poison")]
+        assert app.read("graveyard") == [(b"k", b"poison")] * 2
+        assert last(app.read("count")) == {b"all": (2).to_bytes(8, "big")}
+        assert last(app.read("sum")) == {b"sum": (12).to_bytes(8, "big")}
         failed = [each.failed for each in app.app.snapshot().nodes if each.failed]
-        assert failed == [{"dead-letter": 1}]
+        assert failed == [{"dead-letter": 1}] * 2
         last_told = last_report(app.app.queries[0])
         assert last_told is not None
         told = [json.loads(each) for each in reports_since(app.app.queries[0], "")]

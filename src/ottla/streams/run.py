@@ -30,7 +30,7 @@ from ottla.streams.application.upgrade import Action
 from ottla.streams.errors import StreamsError
 from ottla.streams.on_spark.cluster_topics import create_missing, existing_partitions, owned_topics
 from ottla.streams.on_spark.query import QueryBuilder
-from ottla.streams.on_spark.query_plan import Kind, Query, naming_remedy
+from ottla.streams.on_spark.query_plan import Kind, Query, Wishes, naming_remedy
 from ottla.streams.on_spark.reports import Reports
 from ottla.streams.on_spark.shipping import ship_modules
 from ottla.streams.on_spark.shuffles import SHUFFLE_PARTITIONS, divide_state
@@ -159,7 +159,7 @@ class StreamsApplication:
             self._connection(),
             directory,
             discard=config.upgrade == "discard",
-            waits=config.max_task_idle_ms > 0,
+            wishes=Wishes(config.max_task_idle_ms > 0, config.dead_letter_topic is not None),
         )
 
     @property

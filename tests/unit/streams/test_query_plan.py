@@ -19,7 +19,7 @@ from ottla.streams import (
     expr,
 )
 from ottla.streams.on_spark.columns import column_heads, without_head
-from ottla.streams.on_spark.query_plan import Kind, Query, compile_plan
+from ottla.streams.on_spark.query_plan import Kind, Query, Wishes, compile_plan
 from ottla.streams.plan.partitions import partition_counts, task_count
 from ottla.streams.plan.plan import Plan, SourceNode
 
@@ -111,9 +111,42 @@ def test_where_topics_wait_for_each_other_a_shuffle_stands_for_none_of_them() ->
     plan = builder.build().plan.decorated("app")
     (topic,) = (name for name in plan.internal_topics if "KSTREAM-KEY-SELECT" in name)
     assert all(topic in query.shuffled_topics for query in compile_plan(plan) if "b" in query.topics)
-    queries = {query.topics: query for query in compile_plan(plan, waits=True)}
+    queries = {query.topics: query for query in compile_plan(plan, wishes=Wishes(waits=True))}
     assert queries.keys() == {("a",), (topic, "b"), ("c",)}
     assert queries["c",].kind is Kind.AGGREGATION
+
+
+def test_with_dead_letters_a_node_runs_in_one_query_and_spark_aggregates_no_dead_letter() -> None:
+    builder = StreamsBuilder()
+    halves = builder.stream("a").map_values(lambda value: value)
+    halves.group_by(lambda key, value: value).reduce(lambda a, b: a + b).to_stream().to("reduced")
+    counted = builder.stream("b").group_by(lambda key, value: value)
+    counted.count().to_stream().to("counted")
+    both = builder.stream("c").map_values(lambda value: value)
+    both.to("copied")
+    both.group_by(lambda key, value: value).reduce(lambda a, b: a + b).to_stream().to("reduced")
+    twice = builder.stream("d").map_values(lambda value: value)
+    twice.group_by(lambda key, value: value).reduce(lambda a, b: a + b).to_stream().to("reduced")
+    twice.group_by(lambda key, value: key).reduce(lambda a, b: a + b).to_stream().to("reduced")
+    plan = builder.build().plan.decorated("app")
+
+    def read(wishes: Wishes) -> dict[str, list[Kind]]:
+        queries = compile_plan(plan, wishes=wishes)
+        return {name: [each.kind for each in queries if name in each.topics] for name in "abcd"}
+
+    stateless, tasks = Kind.STATELESS, Kind.TASKS
+    assert read(Wishes()) == {
+        "a": [tasks],
+        "b": [Kind.AGGREGATION],
+        "c": [stateless, tasks],
+        "d": [tasks, tasks],
+    }
+    assert read(Wishes(dead_letters=True)) == {
+        "a": [tasks],
+        "b": [stateless],
+        "c": [stateless],
+        "d": [stateless],
+    }
 
 
 def test_an_explicit_repartition_of_a_stateless_stream_is_real() -> None:

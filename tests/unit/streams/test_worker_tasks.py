@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -432,6 +433,30 @@ def test_an_error_names_the_record_it_came_from_through_a_shuffle() -> None:
     with pytest.raises(RecordError, match="topic in, partition 3, offset 5, key 'k': IndexError") as caught:
         batches(processor, rows)
     assert loads(dumps(caught.value)).offset == 5
+
+
+def test_dead_letters_of_a_stage_go_past_the_tasks_behind_it() -> None:
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", Consumed.with_(str, int)).group_by(lambda key, value: key)
+    grouped.reduce(lambda a, b: a + b).to_stream().to("out")
+    plan = builder.build().plan.decorated("app")
+    first, second = (plan.only(names) for names in subtopologies(plan))
+    settings = replace(SETTINGS, errors=ErrorPolicy.of("dead-letter", "dead"))
+    stage = StatelessStage(first, settings, shuffle_to=1)
+    good = (3).to_bytes(8, "big")
+    (batch,) = stage(
+        [source_batch(("in", 1, b"k", good, 5), ("in", 2, b"k", b"poison", 6), ("in", 3, None, b"x", 7))]
+    )
+    processor: TaskProcessor = loads(dumps(TaskProcessor(second, settings, with_timers=False)))
+    processor.init(FakeHandle())  # type: ignore[arg-type]
+    found = results(processor.handleInputRows((0,), iter(as_packets(batch)), clock(0)))
+    assert {(each.topic, each.key, each.value, each.timestamp_ms) for each in found} == {
+        ("dead", b"k", b"poison", 6),
+        ("dead", None, b"x", 7),
+        ("out", b"k", good, 5),
+    }
+    letter = next(each for each in found if each.value == b"poison")
+    assert {each["key"]: each["value"] for each in letter.headers}["__streams.errors.offset"] == b"2"
 
 
 @pytest.mark.parametrize("name", sorted(test_topology_description.kafka_streams_descriptions()))

@@ -26,7 +26,7 @@ from ottla.streams.application.upgrade import (
 )
 from ottla.streams.errors import StreamsError
 from ottla.streams.on_spark.cluster_topics import existing_partitions
-from ottla.streams.on_spark.query_plan import Query, compile_plan
+from ottla.streams.on_spark.query_plan import NO_WISHES, Query, Wishes, compile_plan
 from ottla.streams.plan.partitions import partition_counts
 from ottla.streams.plan.plan import Plan
 from ottla.streams.state.spec import StoreSpec
@@ -172,15 +172,15 @@ def prepare(
     directory: StateDirectory,
     *,
     discard: bool,
-    waits: bool = False,
+    wishes: Wishes = NO_WISHES,
 ) -> Preparation:
-    """Asks the cluster, and changes nothing. `waits` says whether topics wait for each other."""
+    """Asks the cluster, and changes nothing."""
     existing = existing_partitions(connection, plan)
     counts = partition_counts(plan, existing)
     text = directory.read(NAME)
     former = {} if text is None else from_text(text, f"{directory.location}/{NAME}")
     former_shapes = {label: each.shape for label, each in former.items()}
-    queries, shapes = _compiled(plan, counts, waits=waits)
+    queries, shapes = _compiled(plan, counts, wishes)
     offsets = {
         label: _marked_offsets(connection, query_name(application_id, label))
         for label in shapes.keys() | former.keys()
@@ -202,11 +202,11 @@ def prepare(
     kept = _kept_counts(plan, queries, to_keep_tasks(shapes, former_shapes, losses))
     if kept:
         counts = partition_counts(plan, existing, kept)
-        queries, shapes = _compiled(plan, counts, waits=waits)
+        queries, shapes = _compiled(plan, counts, wishes)
     by_key = to_route_by_key(shapes, former_shapes, unknown)
     in_tasks = to_run_in_tasks(shapes, former_shapes, unknown, losses)
     if in_tasks or by_key:
-        queries, shapes = _compiled(plan, counts, in_tasks, by_key, waits=waits)
+        queries, shapes = _compiled(plan, counts, wishes, in_tasks, by_key)
     decisions = decide(shapes, former_shapes, unknown, losses=losses, discard=discard)
     return Preparation(
         application_id, plan, counts, tuple(queries), shapes, former, tuple(decisions), without_changelog
@@ -227,12 +227,11 @@ def _kept_counts(plan: Plan, queries: Iterable[Query], tasks: Mapping[str, int])
 def _compiled(
     plan: Plan,
     counts: Mapping[str, int],
+    wishes: Wishes,
     in_tasks: Collection[str] = (),
     by_key: Collection[str] = (),
-    *,
-    waits: bool,
 ) -> tuple[list[Query], dict[str, QueryShape]]:
-    queries = compile_plan(plan, in_tasks, by_key, waits=waits)
+    queries = compile_plan(plan, in_tasks, by_key, wishes)
     return queries, {query.label: shape_of(query, counts) for query in queries}
 
 

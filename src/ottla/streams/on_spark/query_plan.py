@@ -85,14 +85,30 @@ class Query:
         return [source for source in self.plan.sources() if not set(source.topics) & self.shuffled_topics]
 
 
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What of an application's settings decides which repartition topics a shuffle may stand for."""
+
+    # Topics wait for each other: a partition that has nothing is not to be seen through a shuffle.
+    waits: bool = False
+    # Some records become dead letters, each once: nodes run in one query, and what Spark aggregates is not
+    # among what comes to it.
+    dead_letters: bool = False
+
+
+NO_WISHES = Wishes()
+
+
 def compile_plan(
-    plan: Plan, in_tasks: Collection[str] = (), by_key: Collection[str] = (), *, waits: bool = False
+    plan: Plan,
+    in_tasks: Collection[str] = (),
+    by_key: Collection[str] = (),
+    wishes: Wishes = NO_WISHES,
 ) -> list[Query]:
     """The queries of a decorated plan, in the order of its sub-topologies. Those with the given labels run in
-    tasks, even where Spark could aggregate, or bring records to tasks by their keys. With `waits`, where
-    several topics meet all are read: a partition that has nothing is not to be seen through a shuffle."""
+    tasks, even where Spark could aggregate, or bring records to tasks by their keys."""
     parts = [plan.only(names) for names in subtopologies(plan) if not names <= plan.global_nodes]
-    shuffled = _shuffled_topics(plan, parts, waits=waits)
+    shuffled = _shuffled_topics(plan, parts, wishes)
     queries: list[Query] = []
     for part in parts:
         label = _label(part)
@@ -138,18 +154,29 @@ def _label(part: Plan) -> str:
     return f"{re.sub(r'[^A-Za-z0-9._-]', '_', pattern)}-{crc32(pattern.encode()):08x}"
 
 
-def _shuffled_topics(plan: Plan, parts: list[Plan], *, waits: bool) -> frozenset[str]:
+def _shuffled_topics(plan: Plan, parts: list[Plan], wishes: Wishes) -> frozenset[str]:
     """Internal topics that a shuffle can stand for: written by stateless nodes only, read by stateful ones
-    only; and read alone, where topics wait for each other."""
+    only."""
     shuffled = set(plan.internal_topics)
     for part in parts:
         for sink in part.sinks():
             if isinstance(sink.topic, str) and (not _is_stateless(part) or sink.partitioner is not None):
                 shuffled.discard(sink.topic)
-        read = {topic for source in part.sources() for topic in source.topics}
-        if _is_stateless(part) or (waits and len(read) > 1):
+        read = _topics_read(part)
+        is_aggregated = wishes.dead_letters and _native_aggregation(part) is not None
+        if _is_stateless(part) or is_aggregated or (wishes.waits and len(read) > 1):
             shuffled -= read
+    if wishes.dead_letters:
+        for part in parts:
+            written = {sink.topic for sink in part.sinks() if isinstance(sink.topic, str)} & shuffled
+            readers = [other for other in parts if _topics_read(other) & written]
+            if len(readers) > 1 or not all(_writes(part, name, written) for name in _ends(part)):
+                shuffled -= written
     return frozenset(shuffled)
+
+
+def _topics_read(part: Plan) -> set[str]:
+    return {topic for source in part.sources() for topic in source.topics}
 
 
 def _is_stateless(part: Plan) -> bool:
@@ -164,7 +191,7 @@ def _ends(part: Plan) -> list[str]:
     return [name for name in part.nodes if not part.children.get(name)]
 
 
-def _writes(part: Plan, name: str, topics: frozenset[str]) -> bool:
+def _writes(part: Plan, name: str, topics: Collection[object]) -> bool:
     node = part.nodes[name]
     return isinstance(node, SinkNode) and node.topic in topics
 

@@ -7,7 +7,7 @@ Objects here are sent to workers by pickling; they hold the plan and nothing tha
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
@@ -35,6 +35,8 @@ from ottla.streams.tasks.task import MEMORY, Task
 _STRIDE = 2048
 # Results that leave a task together.
 _RESULTS_MAX = 8192
+# Where records are on their way past a task; no topic can have this name.
+DEAD_LETTERS = "dead letters"
 # What the stores of a task hold in memory before they write it to Spark's state in the middle of a batch.
 STATE_MEMORY_BYTES = 96 * 1024 * 1024
 
@@ -86,7 +88,7 @@ class StatelessStage:
             application_id=self.settings.application_id,
             partition=-1,
             backends=lambda store: MemoryBackend(),
-            emit=rows.add,
+            emit=rows.add if self.shuffle_to is None else self._past_tasks(rows),
             now_ms=_now_ms,
             errors=self.settings.errors,
             partitions_of=self.settings.partitions_of,
@@ -128,6 +130,15 @@ class StatelessStage:
         task.close()
         self.settings.report(task)
 
+    def _past_tasks(self, rows: OutputRows) -> Callable[[OutputRecord], None]:
+        """Everything goes to tasks, dead letters too: they are told apart there."""
+        letters = self.settings.errors.dead_letter_topic
+
+        def emit(output: OutputRecord) -> None:
+            rows.add(output._replace(topic=DEAD_LETTERS) if output.topic == letters else output)
+
+        return emit
+
 
 class TaskProcessor(StatefulProcessor):
     """Runs a stateful part: one group is one partition, one state map is one store."""
@@ -152,7 +163,10 @@ class TaskProcessor(StatefulProcessor):
         rows: Iterator[Any],
         timerValues: Any,  # noqa: N803
     ) -> Iterator[Any]:
-        return self._run(partition_of(key[0]), timerValues, in_order(rows))
+        outputs: list[OutputRecord] = []
+        return self._run(
+            partition_of(key[0]), timerValues, in_order(self._without_letters(rows, outputs)), outputs
+        )
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -160,7 +174,7 @@ class TaskProcessor(StatefulProcessor):
         timerValues: Any,  # noqa: N803
         expiredTimerInfo: Any,  # noqa: N803
     ) -> Iterator[Any]:
-        return self._run(partition_of(key[0]), timerValues, iter(()))
+        return self._run(partition_of(key[0]), timerValues, iter(()), [])
 
     def handleInitialState(  # noqa: N802
         self,
@@ -181,10 +195,28 @@ class TaskProcessor(StatefulProcessor):
     def close(self) -> None:
         """Nothing is open."""
 
-    def _run(self, partition: int, timer_values: Any, records: Iterator[InputRecord]) -> Iterator[Any]:
-        """Rows with results, which Spark takes before it turns to the next group."""
+    def _without_letters(self, packets: Iterable[Any], letters: list[OutputRecord]) -> Iterator[Any]:
+        """Packets for the task. What a stage in front could not work on is taken out."""
+        topic = self._settings.errors.dead_letter_topic
+        for packet in packets:
+            if packet.topic == DEAD_LETTERS and topic is not None:
+                letters += (
+                    OutputRecord(topic, each.key, each.value, each.timestamp_ms, each.headers)
+                    for each in unpacked(packet)
+                )
+            else:
+                yield packet
+
+    def _run(
+        self,
+        partition: int,
+        timer_values: Any,
+        records: Iterator[InputRecord],
+        outputs: list[OutputRecord],
+    ) -> Iterator[Any]:
+        """Rows with results, which Spark takes before it turns to the next group. To `outputs` they are
+        added until then."""
         now_ms = timer_values.getCurrentProcessingTimeInMs() if self._with_timers else _now_ms()
-        outputs: list[OutputRecord] = []
         changes = Changes(self._plan, self._settings.application_id, partition)
         backends = {name: self._backend(name) for name in self._states}
         task = Task(
