@@ -16,6 +16,10 @@ from tests.spark.topics import Cluster
 from ottla.streams import (
     Grouped,
     Materialized,
+    Processor,
+    ProcessorContext,
+    Record,
+    Stores,
     StreamsBuilder,
     StreamsError,
     TimeWindows,
@@ -166,5 +170,52 @@ def test_a_store_that_was_given_up_does_not_come_back_with_a_rebuild(
         app.change(lengths_and_more())
         app.send([("sayings", None, "old both new", 3)])
         assert last(app.read("rows-out")) == {b"old": b"|", b"both": b"||", b"new": b"||"}
+    finally:
+        app.stop()
+
+
+class Numbered(Processor):
+    """Every word with how often it has been there."""
+
+    stores = (Stores.key_value_store("times", str, int),)
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+        self.times = context.get_state_store("times")
+
+    def process(self, record: Record) -> None:
+        times = (self.times.get(record.value) or 0) + 1
+        self.times.put(record.value, times)
+        self.context.forward(record)
+
+
+def counted_behind(name: str, *, numbered: bool) -> Topology:
+    builder = StreamsBuilder()
+    words = builder.stream(f"{name}-in")
+    if numbered:
+        words = words.process(Numbered)
+    grouped = words.group_by(lambda key, word: word, Grouped.as_("counts"))
+    grouped.count(Materialized.as_("counts")).to_stream().to(f"{name}-out")
+    return builder.build()
+
+
+@pytest.mark.soak
+def test_a_repartition_topic_comes_and_goes_and_comes(
+    spark: Any, broker: InProcessBroker, tmp_path: Path
+) -> None:
+    cluster = Cluster(broker.bootstrap_servers)
+    for topic in ("behind-in", "behind-out"):
+        cluster.create(topic, 2)
+    app = Running(spark, broker, "behind", counted_behind("behind", numbered=False), tmp_path)
+    rows: list[Row] = [("behind-in", f"{n % 5}", f"word-{n % 3}", n) for n in range(30)]
+    try:
+        app.send(rows)
+        for run, numbered in enumerate((True, False, True), 2):
+            app.change(counted_behind("behind", numbered=numbered))
+            # Nothing to do is nothing to wait for.
+            app.app.process_all_available()
+            app.send(rows)
+            counts = {f"word-{n}".encode(): (10 * run).to_bytes(8, "big") for n in range(3)}
+            assert last(app.read("behind-out")) == counts
     finally:
         app.stop()

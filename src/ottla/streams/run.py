@@ -20,7 +20,7 @@ from ottla.spark.session import spark_session, with_settings
 from ottla.spark.sink import EXACTLY_ONCE, GUARANTEES, write_stream
 from ottla.streams.application.lag import CatchUp, hop_topics, reading
 from ottla.streams.application.life import ApplicationState, Life, StateListener
-from ottla.streams.application.manifest import NAME, Generation, StateDirectory, to_text
+from ottla.streams.application.manifest import NAME, Generation, Manifest, StateDirectory, to_text
 from ottla.streams.application.monitor import ApplicationSnapshot, Monitor, application_snapshot
 from ottla.streams.application.moving import move_entries
 from ottla.streams.application.preparation import Preparation, prepare, query_name
@@ -111,6 +111,7 @@ class StreamsApplication:
         self.config = config
         self.plan: Plan = topology.plan.decorated(config.application_id)
         self._preparation: Preparation | None = None
+        self._manifest: Manifest = {}
         self._supervised: list[Supervised] = []
         self._supervisor: Supervisor | None = None
         self._life = Life()
@@ -214,6 +215,7 @@ class StreamsApplication:
             lambda stores, tasks: move_entries(session, self._source_options(), stores, tasks),
         )
         directory.write(NAME, to_text(manifest))
+        self._manifest = manifest
         ship_modules(self.plan)
         self._reports = reports = Reports(session)
         try:
@@ -254,7 +256,13 @@ class StreamsApplication:
         """Tells when everything was worked on that is in the topics now."""
         preparation, config = self._prepared(), self.config
         readings = [
-            reading(query, self._name(query), config.offset_reset, preparation.counts)
+            reading(
+                query,
+                self._name(query),
+                config.offset_reset,
+                preparation.counts,
+                self._manifest[query.label].begin,
+            )
             for query in preparation.queries
         ]
         return CatchUp(self._connection(), readings, hop_topics(self.plan, readings))

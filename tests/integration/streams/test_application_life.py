@@ -19,7 +19,7 @@ from ottla.cli.main import main
 from ottla.client.cluster import EARLIEST
 from ottla.client.errors import ClusterUnreachable
 from ottla.spark.connection import Connection
-from ottla.streams import Materialized, StreamsBuilder, StreamsError
+from ottla.streams import Grouped, Materialized, Processor, Record, Stores, StreamsBuilder, StreamsError
 from ottla.streams.application.lag import CatchUp, Reading, ends_of
 from ottla.streams.application.manifest import NAME, Generation, StateDirectory, from_text, to_text
 from ottla.streams.application.purging import Purger
@@ -228,3 +228,104 @@ def test_a_reset_takes_all_topics_of_the_application_and_none_of_another(
     told = json.loads(capfd.readouterr().out)
     assert told["deletedTopics"] == sorted(own)
     assert list(told["offsets"]) == ["orders:orders"]
+
+
+class Remembering(Processor):
+    stores = (Stores.key_value_store("seen", str, str),)
+
+    def process(self, record: Record) -> None:
+        self.context.forward(record)
+
+
+class Handed:
+    """Versions of a word count that have run one after the other, as far as cluster and directory tell."""
+
+    def __init__(self, bootstrap: str, directory: Path, name: str) -> None:
+        self.bootstrap = bootstrap
+        self.directory = directory
+        self.name = name
+
+    def version(
+        self, *, is_behind_state: bool, dead_letters: bool = False, copies: bool = False
+    ) -> StreamsApplication:
+        builder = StreamsBuilder()
+        words = builder.stream("moved").map_values(str.upper)
+        if copies:
+            words.to("copied")
+        if is_behind_state:
+            words = words.process(Remembering)
+        words.group_by(lambda key, word: word, Grouped.as_("n")).count(Materialized.as_("n"))
+        letters = {"on_error": "dead-letter", "dead_letter_topic": "dead"} if dead_letters else {}
+        return StreamsApplication(
+            builder.build(),
+            StreamsConfig(self.name, self.bootstrap, state_dir=str(self.directory), **letters),
+        )
+
+    def has_run(self, app: StreamsApplication, offsets: dict[tuple[str, str], int]) -> None:
+        """`offsets` are those of groups, by label and topic."""
+        state = StateDirectory(app.config.checkpoint_dir)
+        text = state.read(NAME)
+        manifest = {} if text is None else from_text(text, "")
+        for label, shape in app.prepare().shapes.items():
+            number = manifest[label].number + 1 if label in manifest else 0
+            manifest[label] = Generation(shape, number)
+            for part in ("offsets", "commits"):
+                place = Path(app.config.checkpoint_dir, label, str(number), part)
+                place.mkdir(parents=True)
+                (place / "0").touch()
+        state.write(NAME, to_text(manifest))
+        mark = json.dumps({"query": "q", "batch": 0})
+        for (label, topic), offset in offsets.items():
+            commit(self.bootstrap, f"{self.name}:{label}", topic, offset, mark)
+
+
+def test_where_a_repartition_topic_comes_or_goes_nothing_is_read_twice(
+    bootstrap: str, connection: Connection, tmp_path: Path
+) -> None:
+    create(bootstrap, "moved", "handed-n-changelog", "handed-seen-changelog", "handed-n-repartition")
+    topic = "handed-n-repartition"
+    handed = Handed(bootstrap, tmp_path, "handed")
+    alone, behind = handed.version(is_behind_state=False), handed.version(is_behind_state=True)
+    handed.has_run(alone, {("n-repartition", "moved"): 5})
+    found = {each.label: each for each in behind.prepare().decisions}
+    assert (found["moved"].action, found["n-repartition"].action) == (Action.NEW, Action.REBUILT)
+    assert found["moved"].text == "begins where n-repartition has come to"
+    assert behind.prepare().handed_on == {"moved": {("moved", 0): 5}}
+
+    # Back again: what is between the two queries has to be worked off first.
+    fill(bootstrap, topic, 3)
+    handed.has_run(behind, {("moved", "moved"): 9, ("n-repartition", topic): 2})
+    with pytest.raises(StreamsError, match=f"{topic} has 1 records that were not worked on"):
+        alone.prepare().refuse()
+    commit(bootstrap, "handed:n-repartition", topic, 3, json.dumps({"query": "q", "batch": 1}))
+    preparation = alone.prepare()
+    preparation.refuse()
+    directory = StateDirectory(alone.config.checkpoint_dir)
+    generation = preparation.generations(connection, directory, lambda stores, tasks: None)["n-repartition"]
+    assert generation.begin == {("moved", 0): 9, (topic, 0): 3}
+
+    # And forth: what the query in front had come to before it was taken out is long past.
+    handed.has_run(alone, {("n-repartition", "moved"): 12})
+    preparation = behind.prepare()
+    assert preparation.handed_on == {"moved": {("moved", 0): 12}}
+    (decision,) = (each for each in preparation.decisions if each.label == "moved")
+    assert (decision.action, decision.emptied) == (Action.NEW, ("seen",))
+    begin = preparation.generations(connection, directory, lambda stores, tasks: None)["moved"].begin
+    assert begin == {("moved", 0): 12}
+
+
+def test_a_query_that_has_work_of_its_own_must_have_come_as_far(bootstrap: str, tmp_path: Path) -> None:
+    create(bootstrap, "as-far-n-changelog")
+    handed = Handed(bootstrap, tmp_path, "as-far")
+    before = handed.version(is_behind_state=False, copies=True)
+    handed.has_run(before, {("moved", "moved"): 7, ("n-repartition", "moved"): 8})
+    lettered = handed.version(is_behind_state=False, copies=True, dead_letters=True)
+    with pytest.raises(
+        StreamsError, match="n-repartition and moved have come to different offsets of what it"
+    ):
+        lettered.prepare().refuse()
+    commit(bootstrap, "as-far:moved", "moved", 8, json.dumps({"query": "q", "batch": 1}))
+    assert {each.label: each.action for each in lettered.prepare().decisions} == {
+        "moved": Action.KEPT,
+        "n-repartition": Action.REBUILT,
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ottla.client.cluster import EARLIEST, LATEST, ClusterClient
 from ottla.client.transaction import CommittedOffset, Transactions
@@ -22,13 +22,17 @@ class Reading:
     # Topics, and those of them whose old records it begins with.
     topics: frozenset[str]
     from_earliest: frozenset[str]
+    # Where it began, if another query has read its topics before.
+    begin: Offsets = field(default_factory=dict)
 
 
-def reading(query: Query, group: str, offset_reset: str, counts: Mapping[str, int]) -> Reading:
+def reading(
+    query: Query, group: str, offset_reset: str, counts: Mapping[str, int], begin: Offsets
+) -> Reading:
     subscribed = [(each.reset, each.matching(counts)) for each in query_subscriptions(query, offset_reset)]
     topics = {topic for _, names in subscribed for topic in names}
     earliest = {topic for reset, names in subscribed if reset == "earliest" for topic in names}
-    return Reading(group, frozenset(topics), frozenset(earliest))
+    return Reading(group, frozenset(topics), frozenset(earliest), begin)
 
 
 def hop_topics(plan: Plan, readings: Iterable[Reading]) -> frozenset[str]:
@@ -78,5 +82,6 @@ class CatchUp:
                     offset = done[each.group].get(place)
                     # Nothing is done yet, or nothing had to be.
                     begin = begins[place] if place[0] in each.from_earliest else end
+                    begin = max(begin, each.begin.get(place, begin))
                     lag += max(0, end - (begin if offset is None else max(begin, offset.offset)))
         return lag

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ottla.client.admin.topics import delete_topics
 from ottla.client.cluster import EARLIEST, LATEST
 from ottla.client.transaction import Transactions
 from ottla.spark.connection import Connection
 from ottla.spark.positions import Offsets
+from ottla.streams.application.handing_on import handed_on, handovers
 from ottla.streams.application.lag import committed, ends_of
 from ottla.streams.application.manifest import NAME, Generation, Manifest, StateDirectory, from_text
 from ottla.streams.application.shapes import QueryShape, shape_of
@@ -55,6 +56,8 @@ class Preparation:
     decisions: tuple[Decision, ...]
     # Stores whose changelog does not exist, because they are new or it was deleted.
     without_changelog: frozenset[str] = frozenset()
+    # Where queries begin that take over topics from others.
+    handed_on: Mapping[str, Offsets] = field(default_factory=dict)
 
     def unnamed_stores(self) -> list[str]:
         return sorted(
@@ -144,12 +147,15 @@ class Preparation:
 
     def _begin(self, connection: Connection, decision: Decision, query: Query) -> Offsets:
         """The offsets of the groups it goes on from, or those that streams-application-reset has set."""
-        cluster, begin = connection.cluster, Offsets()
+        cluster, begin = connection.cluster, Offsets(self.handed_on.get(query.label, {}))
+        taken_over = {topic for topic, _ in begin}
         for former in decision.formers or (query.label,):
             name = query_name(self.application_id, former)
             if decision.formers:
                 connection.run(Transactions(cluster, name).begin())
             for place, found in connection.run(committed(cluster, name)).items():
+                if place[0] in taken_over:
+                    continue
                 if begin.setdefault(place, found.offset) != found.offset:
                     raise StreamsError(
                         f"{' and '.join(decision.formers)} have become {query.label}, but have come to "
@@ -208,9 +214,33 @@ def prepare(
     if in_tasks or by_key:
         queries, shapes = _compiled(plan, counts, wishes, in_tasks, by_key)
     decisions = decide(shapes, former_shapes, unknown, losses=losses, discard=discard)
+    handed: dict[str, Offsets] = {}
+    takers = handovers(queries, decisions, former_shapes)
+    for at, decision in enumerate(decisions):
+        handover = takers.get(decision.label)
+        if handover is not None and decision.action is not Action.REFUSED:
+            unread = {topic: _unread(connection, topic, offsets[label]) for label, topic in handover.left}
+            decisions[at], handed[decision.label] = handed_on(
+                decision, handover, offsets, unread, shapes[decision.label], discard=discard
+            )
     return Preparation(
-        application_id, plan, counts, tuple(queries), shapes, former, tuple(decisions), without_changelog
+        application_id,
+        plan,
+        counts,
+        tuple(queries),
+        shapes,
+        former,
+        tuple(decisions),
+        without_changelog,
+        handed,
     )
+
+
+def _unread(connection: Connection, topic: str, offsets: Offsets) -> int:
+    """Records of a topic that a group has not come to."""
+    begins = connection.run(ends_of(connection.cluster, [topic], EARLIEST))
+    ends = connection.run(ends_of(connection.cluster, [topic], read_committed=True))
+    return sum(end - max(begins[place], offsets.get(place, 0)) for place, end in ends.items())
 
 
 def _kept_counts(plan: Plan, queries: Iterable[Query], tasks: Mapping[str, int]) -> dict[str, int]:

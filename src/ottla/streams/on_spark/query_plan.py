@@ -111,7 +111,7 @@ def compile_plan(
     shuffled = _shuffled_topics(plan, parts, wishes)
     queries: list[Query] = []
     for part in parts:
-        label = _label(part)
+        label = label_of(part)
         if _is_stateless(part):
             kept = _leading_to(part, {name for name in _ends(part) if not _writes(part, name, shuffled)})
             if kept.nodes:
@@ -140,9 +140,9 @@ def naming_remedy(store: str) -> str:
     return next((remedy for mark, remedy in _NAMED_BY if mark in store), "Materialized.as_")
 
 
-def _label(part: Plan) -> str:
-    """No other sub-topology reads a topic of this one, so each of its topics tells it from the others. One
-    whose name was given is best: numbers change with the program."""
+def label_of(part: Plan) -> str:
+    """Of the query of a sub-topology. No other one reads a topic of this one, so each of its topics tells it
+    from the others. One whose name was given is best: numbers change with the program."""
     names = [
         part.internal_topics[topic].name if topic in part.internal_topics else topic
         for source in part.sources()
