@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
-from tests.integration.cluster.steps import create, partitions, produce, wait
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from tests.integration.cluster.steps import DEADLINE_S, create, partitions, produce, wait
 
 from ottla.testing import BrokerCluster, ClusterBroker
 
@@ -160,7 +161,15 @@ def test_the_last_replica_in_sync_does_not_come_back_empty_without_its_folder(tm
 def end_offset(cluster: BrokerCluster, topic: str) -> int:
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "unused"})
     try:
-        _, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
-        return int(high)
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                _, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+            except KafkaException:
+                # While nobody leads it, the client does not always wait.
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            else:
+                return int(high)
     finally:
         consumer.close()
