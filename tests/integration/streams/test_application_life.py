@@ -27,6 +27,9 @@ from ottla.streams.application.upgrade import Action
 from ottla.streams.run import StreamsApplication, StreamsConfig
 from ottla.testing import InProcessBroker
 
+# What one test creates, others find.
+pytestmark = pytest.mark.xdist_group("application-life")
+
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
