@@ -35,12 +35,14 @@ $(INSTALLED): pyproject.toml | $(BIN)/python
 
 # What an example needs and no more, which is a third of the time: `make extras EXTRAS=tools,console`. Where everything
 # is installed, that is kept as it should be.
-EXTRAS ?= streams
+COMMA := ,
+HAS_JAVA = $(or $(JAVA_HOME),$(shell command -v java 2>/dev/null))
+EXTRAS ?= streams$(if $(HAS_JAVA),,$(COMMA)java)
 .PHONY: extras
 extras: $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(INSTALLED)-$(EXTRAS))
 
 $(INSTALLED)-%: pyproject.toml | $(BIN)/python
-	@echo "installing Ottla with $* into $(VENV), this once$(if $(filter streams,$*), (of Spark there are 400 MB)) …"
+	@echo "installing Ottla with $* into $(VENV), this once$(if $(findstring streams,$*), (of Spark there are 400 MB)) …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	@touch $@
 

@@ -20,6 +20,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "bench/README.md": "bench.md",
+    "examples/README.md": "examples/README.md",
     **{
         f"examples/{name}/README.md": f"examples/{name}/README.md"
         for name in (
@@ -38,6 +39,11 @@ PAGES = {
 }
 DOCS = "docs/"
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
+# What readers do with a block whose word is for the tests.
+_TITLES = {
+    "stays": "in a terminal of its own: it stays there",
+    "again": "until it shows: what it asks for takes a moment",
+}
 _FENCE = re.compile(r"^```([a-z]+) +(\S.*)$", re.MULTILINE)
 
 
@@ -71,5 +77,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
 
 
 def _titled(match: re.Match[str]) -> str:
-    file = re.search(r"\bfile=(\S+)", match[2])
-    return f'```{match[1]} title="{file[1]}"' if file else f"```{match[1]}"
+    words = match[2].split()
+    file = next((word.removeprefix("file=") for word in words if word.startswith("file=")), None)
+    title = file or next((_TITLES[word] for word in words if word in _TITLES), None)
+    return f'```{match[1]} title="{title}"' if title else f"```{match[1]}"

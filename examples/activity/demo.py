@@ -29,7 +29,11 @@ def main() -> int:
         stage.run("visitors.py", "--tracker", f"http://localhost:{site}")
         stage.run("live.py", "--port", str(live))
         stage.run_pipeline("pipeline.py")
-        stage.run_ottla("connect", "--override", f"listeners=http://localhost:{connect}")
+        worker = {
+            "listeners": f"http://localhost:{connect}",
+            "ottla.spark.checkpoint.dir": f"{stage.directory}/connect",
+        }
+        stage.run_ottla("connect", *(f"--override={name}={value}" for name, value in worker.items()))
         print(f"http://localhost:{live} shows what is going on, once Spark is up", flush=True)
         print(f"http://localhost:{site} is the site", flush=True)
         make_connector(connect, lake)

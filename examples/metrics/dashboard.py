@@ -48,9 +48,12 @@ function meter(mean, highest) {
 }
 async function look() {
   const { hosts, alerts } = await (await fetch("/data")).json();
+  const raised = alerts.filter(({ state }) => state === "raised");
+  const alarming = new Set(raised.map(({ what }) => what.split("/")[0]));
   document.querySelector("#hosts").replaceChildren(row(["host", "cpu, this minute", "memory"]),
     ...hosts.map(({ host, mean, highest }) =>
-      row([host, meter(mean.cpu, highest.cpu), meter(mean.memory, highest.memory)])));
+      row([host, meter(mean.cpu, highest.cpu), meter(mean.memory, highest.memory)],
+        alarming.has(host) ? "raised" : "")));
   const none = alerts.length ? [] : [row(["none"])];
   document.querySelector("#alerts").replaceChildren(...none,
     ...alerts.map(({ what, state, value, at }) =>

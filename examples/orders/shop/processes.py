@@ -144,5 +144,6 @@ def _worker(bootstrap_servers: str, directory: Path, port: int) -> Path:
         "value.converter=org.apache.kafka.connect.json.JsonConverter\n"
         "value.converter.schemas.enable=false\n"
         f"listeners=http://localhost:{port}\n"
+        f"ottla.spark.checkpoint.dir={directory}/connect\n"
     )
     return path
