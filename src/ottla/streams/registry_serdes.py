@@ -118,7 +118,9 @@ def _serde_of(given: _Format) -> Serde:
         return value if given.kind is None else _typed(value, given.kind, annotations)
 
     part = "key" if given.is_key else "value"
-    return Serde(f"{given.form} of {given.registry.url} for the {part} of {given.topic}", write, read)
+    missing = "" if given.schema is not None else "a schema: make it with one, the first argument"
+    name = f"{given.form} of {given.registry.url} for the {part} of {given.topic}"
+    return Serde(name, write, read, missing=missing)
 
 
 def _typed(value: Any, kind: type, annotations: Annotations) -> Any:

@@ -35,6 +35,8 @@ class Serde:
     reader: Callable[[bytes], Any]
     # The type as Spark names it, where a column expression can work on the value without Python.
     spark_type: str | None = None
+    # What it lacks to write with; empty where it lacks nothing.
+    missing: str = ""
 
     def serialize(self, value: Any) -> bytes | None:
         if value is None:
@@ -378,7 +380,7 @@ def time_windowed_serde(key: Serde, size_ms: int | None) -> Serde:
         end = (1 << 63) - 1 if size_ms is None else min(start + size_ms, (1 << 63) - 1)
         return Windowed(key.deserialize(data[:-8]), Window(start, end))
 
-    return Serde(f"time window of {key.name}", write, read)
+    return Serde(f"time window of {key.name}", write, read, missing=key.missing)
 
 
 def session_windowed_serde(key: Serde) -> Serde:
@@ -391,7 +393,7 @@ def session_windowed_serde(key: Serde) -> Serde:
         end, start = struct.unpack(">qq", data[-16:])
         return Windowed(key.deserialize(data[:-16]), Window(start, end))
 
-    return Serde(f"session window of {key.name}", write, read)
+    return Serde(f"session window of {key.name}", write, read, missing=key.missing)
 
 
 def change_serde(value: Serde) -> Serde:
@@ -408,4 +410,4 @@ def change_serde(value: Serde) -> Serde:
         old = data[5 + size :] if flags & 2 else None
         return Change(value.deserialize(new), value.deserialize(old))
 
-    return Serde(f"change of {value.name}", write, read)
+    return Serde(f"change of {value.name}", write, read, missing=value.missing)

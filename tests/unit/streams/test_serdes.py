@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
@@ -14,7 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.streams.topologies import relaxed
 
-from ottla.streams import Consumed, Serde, SerdeError, Serdes, StreamsBuilder, Window, Windowed
+from ottla.streams import (
+    Consumed,
+    Materialized,
+    SchemaRegistry,
+    Serde,
+    SerdeError,
+    Serdes,
+    StreamsBuilder,
+    TopologyError,
+    Window,
+    Windowed,
+)
 from ottla.streams.records import Change
 from ottla.streams.serdes import change_serde
 
@@ -165,3 +177,33 @@ def test_values_that_do_not_fit_are_refused_with_the_remedy(serde: Serde, value:
 def test_a_type_without_a_serde_is_refused() -> None:
     with pytest.raises(SerdeError, match="no serde is known for"):
         Serdes.of(complex)
+
+
+def _to_a_topic(builder: StreamsBuilder, sales: Serde) -> None:
+    builder.stream("sales", Consumed.with_(str, sales)).to("copies")
+
+
+def _through_a_repartition_topic(builder: StreamsBuilder, sales: Serde) -> None:
+    grouped = builder.stream("sales", Consumed.with_(str, sales)).group_by(lambda key, sale: "all")
+    grouped.aggregate(int, lambda key, sale, total: total, Materialized.with_(str, int))
+
+
+def _into_a_table(builder: StreamsBuilder, sales: Serde) -> None:
+    builder.table("sales", Consumed.with_(str, sales), Materialized.as_("sold"))
+
+
+@pytest.mark.parametrize(
+    ("define", "what"),
+    [
+        (_to_a_topic, "the topic copies"),
+        (_through_a_repartition_topic, "the topic .*-repartition"),
+        (_into_a_table, "the store sold"),
+    ],
+)
+def test_what_can_only_be_read_is_refused_where_it_would_be_written(
+    define: Callable[[StreamsBuilder, Serde], None], what: str
+) -> None:
+    builder = StreamsBuilder()
+    define(builder, SchemaRegistry("http://nowhere").avro(topic="sales"))
+    with pytest.raises(TopologyError, match=f"{what} cannot be written as Avro of .*, which lacks a schema"):
+        builder.build()

@@ -9,7 +9,7 @@ internal topics have the same names.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from ottla.streams.errors import TopologyError
@@ -151,6 +151,7 @@ class Graph:
                 nodes[name] = node
         if not any(isinstance(node, SourceNode) for node in nodes.values()):
             raise TopologyError("the topology reads no topic: begin with builder.stream() or builder.table()")
+        _require_writing(nodes, stores)
         children = {name: tuple(self._children[name]) for name in nodes}
         global_stores = {
             store
@@ -181,6 +182,20 @@ class Graph:
         self._children[name] = []
         for parent in parents:
             self._children[parent].append(name)
+
+
+def _require_writing(nodes: Mapping[str, Node], stores: Mapping[str, StoreSpec]) -> None:
+    """Raises for what can only be read: each record would fail."""
+    written = [(f"the store {name}", spec.key, spec.value) for name, spec in stores.items()]
+    written += [
+        (f"the topic {node.topic}" if isinstance(node.topic, str) else name, node.key, node.value)
+        for name, node in nodes.items()
+        if isinstance(node, SinkNode)
+    ]
+    for what, key, value in written:
+        for serde in (key, value):
+            if serde.missing:
+                raise TopologyError(f"{what} cannot be written as {serde.name}, which lacks {serde.missing}")
 
 
 def _always(operator: Operator) -> Callable[[], Operator]:
