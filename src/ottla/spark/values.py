@@ -67,7 +67,7 @@ BINARY = ValueFormat()
 def value_format(given: Mapping[str, str], topics: tuple[str, ...]) -> ValueFormat:
     """From options. Raises InvalidOption."""
     kind = given.get("valueFormat", "binary").lower()
-    schema, registry = given.get("valueSchema", ""), given.get("schemaRegistryUrl", "").rstrip("/")
+    schema, registry = given.get("valueSchema", ""), given.get("schemaRegistryUrl", "")
     if kind not in FORMATS:
         raise InvalidOption(f"valueFormat is {kind!r}; it is one of {', '.join(FORMATS)}.")
     if kind == "binary" and (schema or registry):
@@ -81,7 +81,7 @@ def value_format(given: Mapping[str, str], topics: tuple[str, ...]) -> ValueForm
             )
         subject = urllib.parse.quote(f"{topics[0]}-value", safe="")
         try:
-            schema = _asked(f"{registry}/subjects/{subject}/versions/latest")["schema"]
+            schema = _asked(registry, f"/subjects/{subject}/versions/latest")["schema"]
         except RegistryUnreachable as error:
             raise InvalidOption(str(error)) from None
     mode = given.get("valueMode", "FAILFAST").upper()
@@ -150,7 +150,7 @@ def _avro_decoder(schema: str, registry_url: str) -> Callable[[bytes], Any]:
 
     @cache
     def written_by(schema_id: int) -> Any:
-        return parse_schema(json.loads(_asked(f"{registry_url}/schemas/ids/{schema_id}")["schema"]))
+        return parse_schema(json.loads(_asked(registry_url, f"/schemas/ids/{schema_id}")["schema"]))
 
     def decode(data: bytes) -> Any:
         magic, schema_id = _FRAME.unpack_from(data)
@@ -161,17 +161,23 @@ def _avro_decoder(schema: str, registry_url: str) -> Callable[[bytes], Any]:
     return decode
 
 
-def _asked(url: str) -> dict[str, Any]:
-    if not url.startswith(("http://", "https://")):
-        raise InvalidOption(f"schemaRegistryUrl: {url} is no HTTP address.")
-    try:
-        with urllib.request.urlopen(url, timeout=_REGISTRY_TIMEOUT_S) as answer:  # noqa: S310 - HTTP, checked above
-            found: dict[str, Any] = json.load(answer)
-            return found
-    except (OSError, ValueError) as error:
-        about_schemas = isinstance(error, HTTPError) and is_about_schemas(error.code)
-        kind = InvalidOption if about_schemas else RegistryUnreachable
-        raise kind(f"The schema registry does not answer {url}: {error}") from None
+def _asked(registries: str, path: str) -> dict[str, Any]:
+    """Of the first that answers, of addresses separated by commas."""
+    unreachable = RegistryUnreachable("schemaRegistryUrl names no registry.")
+    for registry in registries.split(","):
+        url = f"{registry.strip().rstrip('/')}{path}"
+        if not url.startswith(("http://", "https://")):
+            raise InvalidOption(f"schemaRegistryUrl: {url} is no HTTP address.")
+        try:
+            with urllib.request.urlopen(url, timeout=_REGISTRY_TIMEOUT_S) as answer:  # noqa: S310 - HTTP, checked above
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except (OSError, ValueError) as error:
+            text = f"The schema registry does not answer {url}: {error}"
+            if isinstance(error, HTTPError) and is_about_schemas(error.code):
+                raise InvalidOption(text) from None
+            unreachable = RegistryUnreachable(text)
+    raise unreachable
 
 
 _AVRO = {

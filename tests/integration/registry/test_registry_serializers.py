@@ -109,7 +109,9 @@ def test_avro_as_columns_of_spark(registry: RegistryProcess, client: Any) -> Non
     from ottla.spark.values import decoded, value_format
 
     theirs = AvroSerializer(client, AVRO)({"id": "a", "cents": 250}, context("columns"))
-    how = value_format({"valueFormat": "avro", "schemaRegistryUrl": registry.url}, ("columns",))
+    # The first of them is away.
+    registries = f"http://127.0.0.1:1, {registry.url}/"
+    how = value_format({"valueFormat": "avro", "schemaRegistryUrl": registries}, ("columns",))
     assert how.spark_type() == "struct<`id`: string, `cents`: bigint>"
     batch = pa.RecordBatch.from_pydict(
         {

@@ -77,6 +77,9 @@ def test_what_cannot_be_meant_is_said(given: dict[str, str], streaming: bool, co
 def test_a_missing_address_is_said() -> None:
     with pytest.raises(InvalidOption, match=r"kafka\.bootstrap\.servers is missing"):
         source_options({"subscribe": "a"}, streaming=True)
+    # So it is with what CREATE TABLE was given.
+    with pytest.raises(InvalidOption, match="use CREATE TEMPORARY VIEW"):
+        source_options({}, streaming=False)
 
 
 @given(st.dictionaries(st.tuples(st.text(max_size=3), st.integers(0, 20)), st.integers(0, 9)))
