@@ -114,7 +114,7 @@ def test_the_only_replica_in_sync_does_not_come_back_empty_without_its_directory
 
 
 def test_a_removed_folder_never_leads_though_its_replica_was_in_sync(tmp_path: Path) -> None:
-    settings = {"log.flush.offset.checkpoint.interval.ms": 200}
+    settings = {"log.initial.task.delay.ms": 0, "log.flush.offset.checkpoint.interval.ms": 200}
     with BrokerCluster(settings, data_dir=str(tmp_path)) as cluster:
         create(cluster, "a", [1, 2, 3])
         assert produce(cluster, "a", 0, 100) == 100

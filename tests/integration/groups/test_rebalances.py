@@ -19,7 +19,7 @@ COMING_AND_GOING = 3
     ("client", "assignor", "rounds"),
     [
         pytest.param("confluent-classic", "range", 25, marks=pytest.mark.slow),
-        pytest.param("confluent-classic", "cooperative-sticky", 17, marks=pytest.mark.slow),
+        pytest.param("confluent-classic", "cooperative-sticky", 9, marks=pytest.mark.slow),
         pytest.param("confluent-consumer", "uniform", 25, marks=pytest.mark.slow),
         ("confluent-consumer", "range", 5),
     ],
