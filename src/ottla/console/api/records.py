@@ -58,6 +58,7 @@ class Find:
     value: Annotated[str, "what the value contains; /…/ for a regular expression"] = ""
     header: Annotated[str, "the name of a header, or name: what it contains"] = ""
     path: Annotated[str, "of values in JSON, such as $.total > 100"] = ""
+    where: Annotated[str, 'an expression, such as $.total > 100 and not key ~ "test"'] = ""
     key_as: Annotated[Decoder, "how to read keys"] = "auto"
     value_as: Annotated[Decoder, "how to read values"] = "auto"
     committed: Annotated[bool, "without records of transactions that are open or were aborted"] = True
@@ -310,7 +311,9 @@ def _page(
 
 
 def _reading(cluster: Cluster, asked: Find) -> Reading:
-    matches = matcher(key=asked.key, value=asked.value, header=asked.header, path=asked.path)
+    matches = matcher(
+        key=asked.key, value=asked.value, header=asked.header, path=asked.path, where=asked.where
+    )
     decode = decoder_of(asked.topic, asked.key_as, asked.value_as, cluster.schemas)
     return Reading(asked.topic, decode, matches, asked.committed)
 

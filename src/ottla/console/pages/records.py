@@ -104,7 +104,14 @@ def _form(asked: api.Find, numbers: list[int]) -> Html:
     partitions = {"": "all", **{str(number): str(number) for number in numbers}}
     chosen = str(asked.partitions[0]) if len(asked.partitions) == 1 else ""
     more = any(
-        (asked.header, asked.path, asked.key_as != "auto", asked.value_as != "auto", not asked.committed)
+        (
+            asked.header,
+            asked.path,
+            asked.where,
+            asked.key_as != "auto",
+            asked.value_as != "auto",
+            not asked.committed,
+        )
     )
     return form(
         div(
@@ -122,6 +129,7 @@ def _form(asked: api.Find, numbers: list[int]) -> Html:
             div(
                 text("header", "Header", asked.header, "name, or name: text"),
                 text("path", "JSON path in the value", asked.path, "$.total > 100"),
+                text("where", "Expression", asked.where, '$.total > 100 and not key ~ "test"'),
                 choice("key_as", "Keys as", decoders, asked.key_as),
                 choice("value_as", "Values as", decoders, asked.value_as),
                 choice(

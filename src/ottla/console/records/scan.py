@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ottla.client.admin.topics import Partition
 from ottla.client.cluster import EARLIEST, ClusterClient
 from ottla.client.fetch import Fetched
+from ottla.console.records.expression import Seen
 from ottla.console.records.matching import Matcher
 from ottla.console.records.outcomes import Followed, Outcome, Told, outcomes_ahead
 from ottla.console.records.shown import Pair, Shown, show
@@ -174,8 +175,12 @@ def _codec(number: int) -> str:
 def _shown(reading: Reading, partition: int, record: Any, facts: dict[str, Any]) -> dict[str, Any] | None:
     key, value = reading.decode(record.key, record.value)
     headers = [(name, show(data)) for name, data in record.headers]
-    if reading.matches is not None and not reading.matches(key, value, headers):
-        return None
+    key_bytes = -1 if record.key is None else len(record.key)
+    value_bytes = -1 if record.value is None else len(record.value)
+    if reading.matches is not None:
+        place = (partition, record.offset, record.timestamp_ms)
+        if not reading.matches(Seen(key, value, headers, *place, key_bytes, value_bytes)):
+            return None
     return {
         "partition": partition,
         "offset": record.offset,
@@ -183,8 +188,8 @@ def _shown(reading: Reading, partition: int, record: Any, facts: dict[str, Any])
         "key": _cut(key),
         "value": _cut(value),
         "headers": [{"name": name, **_cut(shown)} for name, shown in headers],
-        "keyBytes": -1 if record.key is None else len(record.key),
-        "valueBytes": -1 if record.value is None else len(record.value),
+        "keyBytes": key_bytes,
+        "valueBytes": value_bytes,
         "batch": facts,
     }
 
