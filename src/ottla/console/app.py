@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 
 STATIC = Path(__file__).parent / "static"
 BODY_BYTES_MAX = 16 << 20
+BODY_SECONDS_MAX = 60.0
 NOBODY = "-"
 
 Handle = Callable[[Request], Awaitable[Response]]
@@ -311,10 +313,14 @@ def _address(request: Request) -> str:
 
 async def _body(request: Request) -> dict[str, Any]:
     data = bytearray()
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > BODY_BYTES_MAX:
-            raise Refused(f"the request is larger than {BODY_BYTES_MAX} bytes", 413)
+    try:
+        async with asyncio.timeout(BODY_SECONDS_MAX):
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > BODY_BYTES_MAX:
+                    raise Refused(f"the request is larger than {BODY_BYTES_MAX} bytes", 413)
+    except TimeoutError:
+        raise Refused(f"the request has not come in {BODY_SECONDS_MAX:g} s", 408) from None
     try:
         body = json.loads(data or b"{}")
     except (ValueError, RecursionError) as error:

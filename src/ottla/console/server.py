@@ -9,6 +9,7 @@ import uvicorn
 
 from ottla.console.app import console_app
 from ottla.console.clusters import ClusterSettings
+from ottla.runtime.web_connections import BoundedConnections
 from ottla.runtime.web_thread import served_in_thread
 
 # Streams end when their listeners go; a console that stops does not wait for them.
@@ -28,6 +29,7 @@ def server_config(
         console_app(settings, names=names, user_header=user_header, proxies=proxies),
         host=host,
         port=port,
+        http=BoundedConnections,
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -7,6 +7,7 @@ import logging
 import socket
 import threading
 import time
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ from console_site import Site
 from test_console_pipelines import answering, tell
 
 from ottla.client.applications import Announcement
+from ottla.console import app
 from ottla.console.api import records
 from ottla.console.problems import Refused
 from ottla.console.rest import Rest
+from ottla.runtime import web_connections
 from ottla.testing import InProcessBroker
 
 HALF = "\ud800"
@@ -110,6 +113,34 @@ def test_a_server_that_drips_is_not_waited_for() -> None:
             dripping.join()
 
 
+def test_connections_that_are_only_held_make_room(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web_connections, "CONNECTIONS_MAX", 8)
+    host, _, port = site.address.removeprefix("http://").partition(":")
+    with ExitStack() as stack:
+        held = []
+        for number in range(20):
+            connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=60))
+            if number % 2:
+                connection.sendall(b"GET /c/local HTTP/1.1\r\nHost: localhost\r\nx: ")
+            held.append(connection)
+        for gone in held[:12]:
+            with suppress(ConnectionResetError):
+                assert gone.recv(1) == b""
+        assert "<h1>" in site.page("topics")
+        held[-1].sendall(b"y\r\n\r\n")
+        assert held[-1].recv(12) == b"HTTP/1.1 200"
+
+
+def test_a_request_that_never_comes_is_not_waited_for(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "BODY_SECONDS_MAX", 0.2)
+    host, _, port = site.address.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        head = {**site.headers, "Host": "localhost", "Content-Length": "100"}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+        connection.sendall(f"POST {site.path('topics')} HTTP/1.1\r\n{lines}\r\n{{".encode())
+        assert connection.recv(12) == b"HTTP/1.1 408"
+
+
 NODE = {"type": "processor", "topics": [], "stores": []}
 TANGLED = [{**NODE, "name": str(at), "children": [str(each) for each in range(60)]} for at in range(60)]
 CHAIN = [{**NODE, "name": str(at), "children": [str(at + 1)]} for at in range(1999)]
@@ -132,21 +163,21 @@ def test_an_application_that_says_odd_things_takes_no_page_with_it(
 ) -> None:
     with answering({"applicationId": "odd", "state": "RUNNING", **answer}) as (url, _):
         odd = Announcement("odd", url, "x", 1, 1)
-        tell(broker, odd)
+        tell(broker.bootstrap_servers, odd)
         began = time.monotonic()
         assert site.ask("GET", site.page_path("pipelines", "odd"))[0] == status
         assert "odd" in site.page("pipelines")
         assert time.monotonic() - began < 20
-        tell(broker, odd, gone=True)
+        tell(broker.bootstrap_servers, odd, gone=True)
 
 
 def test_what_another_server_says_is_not_handed_on(site: Site, broker: InProcessBroker) -> None:
     with answering({"message": "for insiders"}, 404) as (url, _):
         odd = Announcement("odd", url, "x", 1, 1)
-        tell(broker, odd)
+        tell(broker.bootstrap_servers, odd)
         assert "insiders" not in json.dumps(site.get("pipelines"))
         assert "no Streams application" in site.refused("GET", "pipelines", "odd")[1]
-        tell(broker, odd, gone=True)
+        tell(broker.bootstrap_servers, odd, gone=True)
 
 
 def test_times_that_no_calendar_has_are_shown_as_numbers(site: Site, broker: InProcessBroker) -> None:
