@@ -71,9 +71,9 @@ class Browser:
             raise PageFailed(answer["exceptionDetails"].get("exception", {}).get("description", script))
         return answer["result"].get("value")
 
-    def wait_for(self, script: str) -> None:
+    def wait_for(self, script: str, within_s: float = DEADLINE_S) -> None:
         """Until the expression is true; pages that are left meanwhile are no reason to give up."""
-        until = time.monotonic() + DEADLINE_S
+        until = time.monotonic() + within_s
         while time.monotonic() < until:
             try:
                 found = self.run(f"!!({script})")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Producer
-from console_site import ORDERS, Site, commit, create
+from console_site import Site, fill
 
 from ottla.console.clusters import ClusterSettings
 from ottla.console.server import console_served
@@ -22,15 +20,7 @@ def broker() -> Iterator[InProcessBroker]:
             "super.users": "User:ANONYMOUS",
         }
     ) as running:
-        create(running.bootstrap_servers, {"orders": 3, "payments": 1})
-        producer = Producer({"bootstrap.servers": running.bootstrap_servers})
-        for number in range(ORDERS):
-            value = json.dumps({"order": number, "total": number * 10, "items": [{"sku": f"s{number}"}]})
-            producer.produce(
-                "orders", value, f"customer-{number % 7}", headers={"source": f"shop-{number % 2}"}
-            )
-        assert producer.flush(60) == 0
-        commit(running.bootstrap_servers, "billing", "orders", 3)
+        fill(running.bootstrap_servers)
         yield running
 
 

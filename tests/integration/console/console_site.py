@@ -9,7 +9,7 @@ from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 ORDERS = 300
@@ -79,10 +79,24 @@ class Site:
         return "/".join(("/c", self.cluster, *(quote(each, safe="") for each in segments)))
 
 
-def create(bootstrap: str, topics: dict[str, int]) -> None:
+def create(bootstrap: str, topics: dict[str, int], replicas: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for made in admin.create_topics([NewTopic(name, count, 1) for name, count in topics.items()]).values():
+    # A client that is asked at once has been seen to wait in vain for who administers.
+    admin.list_topics(timeout=60)
+    wanted = [NewTopic(name, count, replicas) for name, count in topics.items()]
+    for made in admin.create_topics(wanted).values():
         made.result(60)
+
+
+def fill(bootstrap: str, replicas: int = 1) -> None:
+    """Orders of some customers, and a group that has read one of each partition."""
+    create(bootstrap, {"orders": 3, "payments": 1}, replicas)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(ORDERS):
+        value = json.dumps({"order": number, "total": number * 10, "items": [{"sku": f"s{number}"}]})
+        producer.produce("orders", value, f"customer-{number % 7}", headers={"source": f"shop-{number % 2}"})
+    assert producer.flush(60) == 0
+    commit(bootstrap, "billing", "orders", 3)
 
 
 def commit(bootstrap: str, group: str, topic: str, partitions: int) -> None:

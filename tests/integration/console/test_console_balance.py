@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from bench.chromium import browser, executable
 from confluent_kafka.admin import AdminClient, NewTopic
 from console_site import Site
 
@@ -90,24 +89,3 @@ def test_leaders_are_elected_and_an_unclean_election_is_typed(three: Site) -> No
     status, text = three.refused("POST", "leaders", kind="unclean")
     assert status == 400 and "lose records" in text
     assert three.refused("POST", "leaders", topics=["missing"])[0] == 404
-
-
-@pytest.mark.skipif(executable() is None, reason="needs Chromium: apt-get install chromium")
-def test_a_plan_is_drawn_before_it_runs(three: Site) -> None:
-    kept = replicas(three, "clicks")
-    gone = kept[0][0]
-    with browser() as page:
-        page.open(f"{three.address}/c/local/balance")
-        page.fill("form.panel [name=topics]", "clicks")
-        page.click(f"form.panel [name=brokers][value='{gone}']")
-        page.click("form.panel [type=submit]")
-        page.wait_for("document.querySelectorAll('#plan td.comes').length > 0")
-        assert replicas(three, "clicks") == kept
-        assert page.run("document.querySelectorAll('#plan td.goes').length") == sum(
-            gone in each for each in kept
-        )
-        page.click("#plan button")
-        page.wait_for("!document.querySelector('#plan button') && document.querySelector('#results')")
-        wait_moved(three, "clicks", lambda now: all(gone not in each for each in now))
-        page.wait_for("document.querySelector('#results').innerText.includes('Nothing is being moved')")
-        assert page.complaints == []

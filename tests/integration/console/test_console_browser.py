@@ -1,4 +1,6 @@
-"""The console in a real browser: every page, what one does on them, and names that try to be markup."""
+"""The console in a real browser: keys, charts, live records, and names that try to be markup.
+
+`test_console_tour.py` goes through all pages and actions."""
 
 from __future__ import annotations
 
@@ -9,8 +11,7 @@ from collections.abc import Iterator
 import pytest
 from bench.chromium import Browser, browser, executable
 from confluent_kafka import Consumer, Producer
-from console_site import ORDERS, Site, commit
-from transactions_seen import OUTCOMES, records_of_every_outcome
+from console_site import Site
 
 from ottla.testing import InProcessBroker
 
@@ -74,97 +75,6 @@ def test_charts_are_drawn_and_tell_what_was_when_one_points(page: Browser, site:
     assert page.run("document.querySelector('.chart .when').textContent").count(":") == 2
 
 
-def test_topics_are_created_searched_changed_and_deleted(page: Browser, site: Site) -> None:
-    page.open(f"{site.address}/c/local/topics")
-    page.click("[data-opens=create]")
-    page.fill("#create [name=name]", "bad name")
-    page.click("#create [type=submit]")
-    page.wait_for("document.querySelector('#create .answer.bad')?.textContent.includes('bad name')")
-    page.complaints.clear()  # the browser notes each refusal
-    page.fill("#create [name=name]", "made.here")
-    page.fill("#create [name=partitions]", "2")
-    page.fill("#create [name=settings]", "retention.ms=1000\ncleanup.policy=delete")
-    page.click("#create [type=submit]")
-    page.wait_for("location.pathname === '/c/local/topics/made.here' && document.readyState === 'complete'")
-
-    page.click("[data-opens=grow]")
-    page.fill("#grow [name=count]", "5")
-    page.click("#grow [type=submit]")
-    page.wait_for("document.querySelectorAll('.replicas td.leads').length === 5")
-
-    page.open(f"{site.address}/c/local/topics/made.here?part=settings")
-    page.fill("[data-filters]", "retention.ms")
-    assert page.run("[...document.querySelectorAll('.setting')].filter((each) => !each.hidden).length") == 3
-    page.fill("[name='set.retention.ms']", "7777")
-    page.click(".setting[data-text='retention.ms'] [type=submit]")
-    page.wait_for("document.querySelector('.setting[data-text=\"retention.ms\"]').innerText.includes('7777')")
-
-    page.open(f"{site.address}/c/local/topics")
-    page.fill("[data-search]", "made.h")
-    page.wait_for("location.search.includes('made.h') && document.querySelectorAll('tbody tr').length === 1")
-    page.press("j")
-    page.open(f"{site.address}/c/local/topics/made.here")
-    page.click("[data-opens=delete]")
-    page.fill("#delete [name=confirm]", "made")
-    page.click("#delete [type=submit]")
-    page.wait_for("document.querySelector('#delete .answer.bad')?.textContent.includes('made.here')")
-    page.complaints.clear()
-    page.fill("#delete [name=confirm]", "made.here")
-    page.click("#delete [type=submit]")
-    page.wait_for("location.pathname === '/c/local/topics'")
-    assert site.get("topics", q="made")["total"] == 0
-
-
-def test_records_are_shown_opened_searched_and_written(page: Browser, site: Site) -> None:
-    page.open(f"{site.address}/c/local/topics/orders/records?limit=20")
-    page.wait_for("document.querySelectorAll('#records .record').length === 20")
-    page.click("#records .record summary")
-    page.wait_for("document.querySelector('.record[open] pre')")
-    assert "source" in page.run("document.querySelector('.record[open]').innerText")
-    page.click("#more a")
-    page.wait_for(
-        "location.search.includes('cursor') && document.querySelectorAll('#records .record').length === 20"
-    )
-
-    page.open(f"{site.address}/c/local/topics/orders/records?key=customer-3&start=oldest&limit=1000")
-    page.wait_for(f"document.querySelectorAll('#records .record').length === {len(range(3, ORDERS, 7))}")
-    page.fill("form.find [name=key]", "")
-    page.fill("form.find [name=path]", "$.order = 42")
-    page.click("[data-stream=search]")
-    page.wait_for("document.querySelector('#progress').textContent.includes('1 found in')")
-    # Rows are put in with the next frame.
-    page.wait_for("document.querySelectorAll('#records .record').length === 1")
-
-    page.open(f"{site.address}/c/local/topics/payments/records")
-    page.click("[data-opens=produce]")
-    page.fill("#produce [name=key]", "k")
-    page.fill("#produce [name=value]", '{"large": 12345678901234567890}')
-    page.fill("#produce [name=headers]", "a=b")
-    page.click("#produce [type=submit]")
-    page.wait_for("document.querySelector('#produce .answer.good')?.textContent.includes('offset')")
-    page.click("#produce [data-closes]")
-    page.wait_for("document.querySelector('#records .record')")
-    page.click("#records .record summary")
-    # A number that no JavaScript can hold is shown as it was written.
-    page.wait_for("document.querySelector('.record[open]').innerText.includes('12345678901234567890')")
-
-
-def test_records_say_what_became_of_their_transaction(
-    page: Browser, site: Site, broker: InProcessBroker
-) -> None:
-    site.change("POST", "topics", name="books", partitions=1)
-    with records_of_every_outcome(broker.bootstrap_servers, "books"):
-        page.open(f"{site.address}/c/local/topics/books/records?committed=false&start=oldest")
-        page.wait_for(f"document.querySelectorAll('#records .record').length === {len(OUTCOMES)}")
-        shown = page.run(
-            "[...document.querySelectorAll('.record')].map((each) => each.innerText.split('\\n').at(-1))"
-        )
-        told = [each if each in {"aborted", "open"} else "" for each in OUTCOMES.values()]
-        assert [each.removesuffix(value).strip() for each, value in zip(shown, OUTCOMES, strict=True)] == told
-        page.click("#records .record summary")
-        page.wait_for("document.querySelector('.record[open]').innerText.includes('transaction committed')")
-
-
 def test_live_records_come_without_end_and_without_growing(
     page: Browser, site: Site, broker: InProcessBroker
 ) -> None:
@@ -188,51 +98,6 @@ def test_live_records_come_without_end_and_without_growing(
     assert rows(page) <= 500
     page.click("[data-stop]")
     page.wait_for("document.querySelector('#progress').textContent.includes('stopped')")
-
-
-def test_a_group_is_reset_after_a_look_at_what_would_change(
-    page: Browser, site: Site, broker: InProcessBroker
-) -> None:
-    commit(broker.bootstrap_servers, "shipping", "orders", 3)
-    until = time.monotonic() + 60
-    while not site.get("groups", q="shipping")["groups"]:
-        # What all groups are is remembered for some seconds.
-        assert time.monotonic() < until
-    page.open(f"{site.address}/c/local/groups?q=shipping")
-    page.click("tbody a")
-    page.wait_for("location.pathname === '/c/local/groups/shipping' && document.readyState === 'complete'")
-    page.click("[data-opens=reset]")
-    page.fill("#reset [name=to]", "earliest")
-    page.click("#reset [type=submit]")
-    page.wait_for("document.querySelector('#reset .answer.good')?.textContent.includes('orders-0: 1 → 0')")
-    assert site.get("groups", "shipping")["partitions"][0]["offset"] == 1
-    page.run("document.querySelector('#reset [name=preview]').checked = false")
-    page.click("#reset [type=submit]")
-    page.wait_for("document.querySelector('#reset .answer.good')?.textContent.includes('Done')")
-    assert site.get("groups", "shipping")["partitions"][0]["offset"] == 0
-
-
-def test_rules_users_and_quotas_are_added_and_removed(page: Browser, site: Site) -> None:
-    for path, fields, text in (
-        ("acls", {"principal": "User:mallory", "name": "orders"}, "User:mallory"),
-        ("users", {"user": "trudy", "password": "secret"}, "trudy"),
-        ("quotas", {"value": "1000", "client_id": "app"}, "producer_byte_rate"),
-    ):
-        page.open(f"{site.address}/c/local/{path}")
-        page.click("[data-opens=add]")
-        for name, value in fields.items():
-            page.fill(f"#add [name={name}]", value)
-        page.click("#add [type=submit]")
-        page.wait_for(f"document.querySelector('#results')?.innerText.includes({json.dumps(text)})")
-        page.click("#results [data-opens=remove]")
-        assert f"Type {text} to confirm" in page.run("document.querySelector('#remove').innerText")
-        page.fill("#remove [name=confirm]", "something else")
-        page.click("#remove [type=submit]")
-        page.wait_for("document.querySelector('#remove .answer.bad')?.textContent.includes('to confirm')")
-        page.complaints.clear()  # the browser notes each refusal
-        page.fill("#remove [name=confirm]", text)
-        page.click("#remove [type=submit]")
-        page.wait_for(f"document.querySelector('#results')?.innerText.includes({json.dumps(text)}) === false")
 
 
 def test_nothing_that_others_wrote_is_taken_for_markup(

@@ -10,7 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from bench.chromium import browser, executable
 from console_site import Site, create
+from tour import tokens
 
 from ottla.console.clusters import ClusterSettings
 from ottla.console.server import console_served
@@ -109,6 +111,17 @@ def test_tokens_are_made_renewed_and_ended_by_who_types_their_id(closed_site: Si
     assert bob.refused("POST", "tokens", "expire", hmac="AAAA", confirm=made["id"])[0] == 404
     bob.change("POST", "tokens", "expire", hmac=made["hmac"], confirm=made["id"])
     assert bob.get("tokens")["tokens"] == []
+
+
+@pytest.mark.skipif(executable() is None, reason="needs Chromium: apt-get install chromium")
+def test_one_logs_in_in_a_browser_and_has_tokens(closed_site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ottla.console.audit")
+    with browser() as page:
+        tokens(page, closed_site.address)
+        assert page.complaints == []
+    lines = [json.loads(each.message) for each in caplog.records if each.name == "ottla.console.audit"]
+    done = [line["change"] for line in lines if line["outcome"] == "done"]
+    assert done == ["log_in", "create_token", "renew_token", "expire_token", "log_out"]
 
 
 def test_only_pages_of_the_console_are_gone_on_to(closed_site: Site) -> None:

@@ -22,9 +22,9 @@ from ottla.testing import InProcessBroker
 EVIL = """"'><img src=x onerror="window.hacked=1"><script>window.hacked=1</script>"""
 
 
-def tell(broker: InProcessBroker, *announcements: Announcement, gone: bool = False) -> None:
+def tell(bootstrap: str, *announcements: Announcement, gone: bool = False) -> None:
     async def write() -> None:
-        async with ClusterClient(AsyncioNetwork(), broker.bootstrap_servers) as cluster:
+        async with ClusterClient(AsyncioNetwork(), bootstrap) as cluster:
             for each in announcements:
                 await (withdraw(cluster, each.application_id, 2) if gone else announce(cluster, each))
 
@@ -133,7 +133,7 @@ def test_live_numbers_are_shown_and_names_are_text(site: Site, broker: InProcess
     }
     with answering(answer) as (url, asked):
         busy = Announcement("busy", url, "green", 4711, 1)
-        tell(broker, busy)
+        tell(broker.bootstrap_servers, busy)
         page = site.page("pipelines", "busy")
         assert asked == ["/topology/busy"]
         for shown in ("5\u2009210", "180 ms", "2.0 KiB", "busy-changelog", "process 4711"):
@@ -141,18 +141,18 @@ def test_live_numbers_are_shown_and_names_are_text(site: Site, broker: InProcess
         assert page.count('class="edge"') == 3 and "<img src=x" not in page
         (row,) = site.get("pipelines")["pipelines"]
         assert row["queries"][0]["lag"] == 34
-        tell(broker, busy, gone=True)
+        tell(broker.bootstrap_servers, busy, gone=True)
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/x", "http://", "http://127.0.0.1:1"])
 def test_an_address_that_is_none_is_not_asked(site: Site, broker: InProcessBroker, url: str) -> None:
     odd = Announcement("odd", url, "nowhere", 1, 1)
-    tell(broker, odd)
+    tell(broker.bootstrap_servers, odd)
     (found,) = site.get("pipelines")["pipelines"]
     assert found["state"] == "UNKNOWN" and found["error"]
     assert site.refused("GET", "pipelines", "odd")[0] in {502, 503}
     assert "odd" in site.page("pipelines")
-    tell(broker, odd, gone=True)
+    tell(broker.bootstrap_servers, odd, gone=True)
 
 
 def test_what_is_no_application_is_neither_shown_nor_followed(site: Site, broker: InProcessBroker) -> None:
@@ -161,9 +161,9 @@ def test_what_is_no_application_is_neither_shown_nor_followed(site: Site, broker
         answering({}, 302, Location=f"{other}/topology/led") as (leads, _),
     ):
         led, plain = Announcement("led", leads, "x", 1, 1), Announcement("plain", other, "x", 1, 1)
-        tell(broker, led, plain)
+        tell(broker.bootstrap_servers, led, plain)
         found = site.get("pipelines")["pipelines"]
         assert [each["state"] for each in found] == ["UNKNOWN", "UNKNOWN"]
         assert "of another service" not in json.dumps(found)
         assert asked == ["/topology/plain"]
-        tell(broker, led, plain, gone=True)
+        tell(broker.bootstrap_servers, led, plain, gone=True)

@@ -158,11 +158,12 @@ async def tokens_page(cluster: Cluster, asked: api.Nothing) -> View:
             ", ".join(token["renewers"]) or "–",
             token["issued"],
             token["expires"],
+            None if cluster.read_only else _renew(cluster, token["hmac"]),
             removal(cluster, "POST", ("tokens", "expire"), {"hmac": token["hmac"]}, token["id"], "End"),
         )
         for token in tokens
     ]
-    columns = ("Token", "Owner", "Renewers", "Issued", "Expires", "")
+    columns = ("Token", "Owner", "Renewers", "Issued", "Expires", "", "")
     inputs = (
         Input("owner", "Owner", hint="such as User:alice; empty: whoever the console logs in as"),
         Input("renewers", "Who may renew it", "list", hint="such as User:bob,User:carol"),
@@ -213,6 +214,16 @@ def _view(
         dialogs,
     )
     return View(title, body, section)
+
+
+def _renew(cluster: Cluster, hmac: str) -> Html:
+    return api_form(
+        "POST",
+        api_path(cluster, "tokens", "renew"),
+        [Input("hmac", "", value=hmac, hidden=True)],
+        "Renew",
+        inline=True,
+    )
 
 
 def _action(cluster: Cluster, place: tuple[str, ...]) -> str:

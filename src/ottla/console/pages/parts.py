@@ -216,20 +216,24 @@ def api_form(
     *,
     danger: bool = False,
     then: str = "reload",
+    inline: bool = False,
 ) -> Html:
-    """Sends its fields as JSON; `then` is `reload`, `show` for the answer, or `go` to where it says.
+    """Sends its fields as JSON; `then` is `reload`, `show` for the answer, or `go` to where it says. `inline`
+    is one in a row of a table: a button, and a notice of what goes wrong.
 
     By itself, before its script is there, a form of this method sends nothing anywhere.
     """
     return form(
         [_field(each) for each in inputs],
-        div(button(submit, type="submit", class_="danger" if danger else None), class_="buttons"),
+        button(submit, type="submit", class_="plain")
+        if inline
+        else div(button(submit, type="submit", class_="danger" if danger else None), class_="buttons"),
         output(class_="answer", aria_live="polite"),
         method="dialog",
         data_method=method,
         data_action=action,
         data_then=then,
-        class_="api",
+        class_="api inline" if inline else "api",
         autocomplete="off",
     )
 

@@ -25,10 +25,10 @@ function outcome(batch) {
 }
 
 function whole(title, part, bytes) {
-  if (part.text === null) return h("div", {}, h("h3", {}, title), h("span", { class: "null" }, "null"));
+  if (part.text === null) return h("div", {}, h("h2", {}, title), h("span", { class: "null" }, "null"));
   const text = /^\s*[[{]/.test(part.text) && part.as !== "string" ? indented(part.text) : part.text;
   const cut = part.cut ? `, the first ${number(text.length)} characters` : "";
-  return h("div", {}, h("h3", {}, `${title} · ${part.as} · ${number(bytes)} bytes${cut}`), h("pre", { tabindex: "0" }, text));
+  return h("div", {}, h("h2", {}, `${title} · ${part.as} · ${number(bytes)} bytes${cut}`), h("pre", { tabindex: "0" }, text));
 }
 
 // Laid out without being read: numbers stay as they were written, however large.
@@ -56,7 +56,7 @@ function opened(record) {
   const parts = [whole("Key", record.key, record.keyBytes), whole("Value", record.value, record.valueBytes)];
   if (record.headers.length) {
     const rows = record.headers.map((each) => h("tr", {}, h("td", {}, h("code", {}, each.name)), h("td", {}, each.text ?? h("span", { class: "null" }, "null"))));
-    parts.push(h("div", {}, h("h3", {}, "Headers"), h("table", {}, h("tbody", {}, ...rows))));
+    parts.push(h("div", {}, h("h2", {}, "Headers"), h("table", {}, h("tbody", {}, ...rows))));
   }
   const batch = record.batch;
   const facts = [`batch of ${number(batch.records)} from offset ${batch.baseOffset}`, `${number(batch.bytes)} bytes`, `compression ${batch.compression}`, `leader epoch ${batch.leaderEpoch}`];
