@@ -13,15 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from travel import states, topics
-from travel.desk import Answers, Flights, Needs, Opened
+from travel.desk import Desk
 from travel.events import CONNECTING_MS, Answer, Booking, Case, Flight, Need, Notification, Seats, Trip
 
 from ottla.streams import (
     Consumed,
-    KStream,
     Materialized,
     Produced,
     Repartitioned,
+    Serdes,
     StreamsBuilder,
     TableJoined,
     Topology,
@@ -62,11 +62,6 @@ def to_notification(case: Case) -> tuple[str, Notification]:
     return case.booking.id, Notification(f"{case.id}/{case.step}", case.booking.passenger, text)
 
 
-def by_route(stream: KStream, kind: type, name: str) -> KStream:
-    moved = stream.select_key(lambda event: event.route)
-    return moved.repartition(Repartitioned.with_(str, kind).with_name(name))
-
-
 def build() -> Topology:
     builder = StreamsBuilder()
     flown = builder.stream(topics.FLIGHTS, Consumed.with_(str, Flight))
@@ -90,13 +85,9 @@ def build() -> Topology:
     opened = builder.stream(topics.SEATS, Consumed.with_(str, Seats))
     answered = builder.stream(topics.ANSWERS, Consumed.with_(str, Answer))
 
-    cases = (
-        needed.repartition(Repartitioned.with_(str, Need).with_name("needs-by-route"))
-        .process(Needs)
-        .merge(by_route(flown, Flight, "flights-by-route").process(Flights))
-        .merge(by_route(opened, Seats, "seats-by-route").process(Opened))
-        .merge(by_route(answered, Answer, "answers-by-route").process(Answers))
-    )
+    told = flown.merge(opened).merge(answered).select_key(lambda event: event.route).merge(needed)
+    events = Serdes.one_of(Flight, Seats, Need, Answer)
+    cases = told.repartition(Repartitioned.with_(str, events).with_name("events-by-route")).process(Desk)
     cases.to(topics.CASES, Produced.with_(str, Case))
     rebooked = cases.filter(lambda case: case.state == states.REBOOKED).map(to_booking)
     rebooked.to(topics.REBOOKINGS, Produced.with_(str, Booking))

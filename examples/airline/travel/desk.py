@@ -1,7 +1,7 @@
 """The desk of a route: who needs a seat on it, which seats there are, and who is offered one.
 
 All of a route lies in one task, so one desk decides over its seats and none can be held twice. What it is
-told comes from four topics, in any order; each has a processor of its own, and they share the stores.
+told comes from four topics, in any order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from ottla.streams import Processor, ProcessorContext, PunctuationType, Record, Stores
 from travel import states
-from travel.events import Case, Flight
+from travel.events import Answer, Case, Flight, Need, Seats
 
 TICK = timedelta(seconds=1)
 # Long enough that all whom a cancellation hits are in line before the first of them is offered a seat.
@@ -38,6 +38,18 @@ class Desk(Processor):
         self.schedule, self.seats, self.cases, self.holds, self.due = (
             context.get_state_store(store.name) for store in self.stores
         )
+        context.schedule(TICK, PunctuationType.WALL_CLOCK_TIME, self._tick)
+
+    def process(self, record: Record) -> None:
+        match record.value:
+            case Flight() as flight:
+                self._flight(record.key, flight)
+            case Seats() as opened:
+                self._opened(record.key, opened)
+            case Need() as need:
+                self._need(record.key, need)
+            case Answer() as answer:
+                self._answer(record.key, answer)
 
     @property
     def now_ms(self) -> int:
@@ -71,12 +83,8 @@ class Desk(Processor):
             self.look_at(case.route)
         self.move(case, state)
 
-
-class Flights(Desk):
-    """What the flights of the route do. Nobody is offered a seat on one that is cancelled."""
-
-    def process(self, record: Record) -> None:
-        route, flight = record.key, record.value
+    def _flight(self, route: str, flight: Flight) -> None:
+        """Nobody is offered a seat on one that is cancelled."""
         self.schedule.put(f"{route}/{flight.number}", flight)
         self.look_at(route)
         if flight.is_cancelled:
@@ -84,25 +92,14 @@ class Flights(Desk):
                 if case.state == states.OFFERED and case.flight == flight.number:
                     self.end_hold(case, states.WAITING)
 
+    def _opened(self, route: str, opened: Seats) -> None:
+        """Seats that may be given away; one that is known already is not a second one."""
+        for seat in opened.seats:
+            self.seats.put_if_absent(f"{route}/{opened.flight}/{seat}", "")
+        self.look_at(route)
 
-class Opened(Desk):
-    """Seats that may be given away; one that is known already is not a second one."""
-
-    def process(self, record: Record) -> None:
-        for seat in record.value.seats:
-            self.seats.put_if_absent(f"{record.key}/{record.value.flight}/{seat}", "")
-        self.look_at(record.key)
-
-
-class Needs(Desk):
-    """Who needs a seat, or no longer does. And the clock of the desk."""
-
-    def init(self, context: ProcessorContext) -> None:
-        super().init(context)
-        context.schedule(TICK, PunctuationType.WALL_CLOCK_TIME, self._tick)
-
-    def process(self, record: Record) -> None:
-        route, need = record.key, record.value
+    def _need(self, route: str, need: Need) -> None:
+        """Who needs a seat, or no longer does."""
         if not need.is_open:
             self._resolve(route, need.booking.id)
             return
@@ -151,13 +148,9 @@ class Needs(Desk):
                     if not holder:
                         yield flight, key.rpartition("/")[2]
 
-
-class Answers(Desk):
-    """What passengers say. Who answers an offer that is over has not got the seat, and was told so."""
-
-    def process(self, record: Record) -> None:
-        answer = record.value
-        case = self.cases.get(f"{record.key}/{answer.case}")
+    def _answer(self, route: str, answer: Answer) -> None:
+        """Who answers an offer that is over has not got the seat, and was told so."""
+        case = self.cases.get(f"{route}/{answer.case}")
         if case is not None and case.state == states.OFFERED and case.step == answer.step:
             self.end_hold(case, states.REBOOKED if answer.accepts else states.DECLINED)
 

@@ -245,6 +245,32 @@ def _json_of(kind: type, strict: bool = False) -> Serde:
     )
 
 
+@functools.cache
+def _one_of(kinds: tuple[type, ...]) -> Serde:
+    by_name = {kind.__name__: kind for kind in kinds}
+    known = " or ".join(by_name)
+    for kind in kinds:
+        if not dataclasses.is_dataclass(kind):
+            raise SerdeError(f"one_of takes dataclasses, and {kind.__name__} is none")
+    if len(by_name) < len(kinds):
+        raise SerdeError(f"one_of({known}): a value is known by the name of its class, and two have one name")
+    annotations = {name: annotations_of(kind) for name, kind in by_name.items()}
+
+    def write(value: Any) -> bytes:
+        name = type(value).__name__
+        if name not in by_name:
+            raise TypeError(f"it is not {known}")
+        return _write_json({name: value})
+
+    def read(data: bytes) -> Any:
+        found = json.loads(data)
+        if not isinstance(found, dict) or len(found) != 1 or (name := next(iter(found))) not in by_name:
+            raise ValueError("it has to be an object with one field, named for the class")
+        return convert(found[name], by_name[name], name, annotations[name])
+
+    return Serde(f"JSON of {known}", write, read, "string")
+
+
 def _avro(schema: Mapping[str, Any] | str, kind: type | None, strict: bool) -> Serde:
     declared = json.loads(schema) if isinstance(schema, str) else schema
     return _avro_of(json.dumps(declared, sort_keys=True), kind, strict)
@@ -325,6 +351,16 @@ class Serdes:
         with `strict` they are errors.
         """
         return _JSON if kind is None else _json_of(kind, strict)
+
+    @staticmethod
+    def one_of(*kinds: type) -> Serde:
+        """JSON of several dataclasses in one topic: what a value is stands before it, `{"Order": {…}}`.
+
+        For streams of different events that are merged and then repartitioned, or kept, as one.
+        """
+        if not kinds:
+            raise SerdeError("one_of takes the dataclasses that values may be")
+        return _one_of(kinds)
 
     @staticmethod
     def avro(schema: Mapping[str, Any] | str, kind: type | None = None, *, strict: bool = False) -> Serde:

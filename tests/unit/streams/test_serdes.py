@@ -65,6 +65,13 @@ class Shape:
         (Serdes.json(), st.recursive(st.one_of(st.none(), st.integers(), st.text()), st.lists)),
         (Serdes.json(Point), st.builds(Point, st.integers(), st.floats(allow_nan=False))),
         (
+            Serdes.one_of(Point, Shape),
+            st.one_of(
+                st.builds(Point, st.integers(), st.floats(allow_nan=False)),
+                st.builds(Shape, st.text(), st.lists(st.builds(Point, st.integers()))),
+            ),
+        ),
+        (
             Serdes.avro({"type": "record", "name": "P", "fields": [{"name": "x", "type": "long"}]}),
             st.fixed_dictionaries({"x": st.integers(-(2**63), 2**63 - 1)}),
         ),
@@ -153,6 +160,9 @@ def test_an_avro_record_can_be_a_dataclass() -> None:
         (Serdes.json(Shape), b'{"name":"s","points":[{"x":1},{"x":true}]}', r"Shape.points\[1\].x is True"),
         (Serdes.json(Shape), b'{"name":"s","points":[],"color":7}', "Shape.color is 7, expected one of"),
         (Serdes.avro({"type": "long"}), b"\x02\x04", "1 bytes are left over"),
+        (Serdes.one_of(Point, Shape), b'{"Line":{}}', "is not JSON of Point or Shape: .* one field"),
+        (Serdes.one_of(Point, Shape), b'{"Point":{"x":"one"}}', "Point.x"),
+        (Serdes.one_of(Point, Shape), b"[]", "is not JSON of Point or Shape"),
     ],
 )
 def test_bytes_that_do_not_fit_are_refused_with_the_reason(serde: Serde, data: bytes, text: str) -> None:
@@ -167,11 +177,23 @@ def test_bytes_that_do_not_fit_are_refused_with_the_reason(serde: Serde, data: b
         (Serdes.long(), "three", r"'three' \(str\) cannot be written as long"),
         (Serdes.bytes(), "text", "cannot be written as bytes"),
         (Serdes.json(), object(), "has no JSON form"),
+        (Serdes.one_of(Point, Shape), Color.RED, "it is not Point or Shape"),
     ],
 )
 def test_values_that_do_not_fit_are_refused_with_the_remedy(serde: Serde, value: object, text: str) -> None:
     with pytest.raises(SerdeError, match=text):
         serde.serialize(value)
+
+
+def test_one_of_what_cannot_be_told_apart_is_refused() -> None:
+    other = dataclass(type("Point", (), {}))
+    for kinds, text in [
+        ((), "dataclasses"),
+        ((Point, int), "int is none"),
+        ((Point, other), "two have one name"),
+    ]:
+        with pytest.raises(SerdeError, match=text):
+            Serdes.one_of(*kinds)
 
 
 def test_a_type_without_a_serde_is_refused() -> None:
