@@ -100,7 +100,9 @@ class Stage:
             signal.signal(number, handler)
 
     def _create_topics(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "enable.metrics.push": False})
+        admin = AdminClient(
+            {"bootstrap.servers": self.bootstrap_servers, "enable.metrics.push": False, "log_level": 4}
+        )
         if topics := [NewTopic(*topic) for topic in self._topics.items()]:  # the client takes no empty list
             for made in admin.create_topics(topics).values():
                 made.result(30)

@@ -14,7 +14,9 @@ PARTITIONS = 4
 
 def create_topics(bootstrap_servers: str) -> None:
     """As many replicas as the cluster gives a topic that does not say; what is there already stays."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "enable.metrics.push": False})
+    admin = AdminClient(
+        {"bootstrap.servers": bootstrap_servers, "enable.metrics.push": False, "log_level": 4}
+    )
     topics = [NewTopic(name, PARTITIONS) for name in TOPICS]
     topics += [NewTopic(name, PARTITIONS, config={"cleanup.policy": "compact"}) for name in COMPACTED]
     for created in admin.create_topics(topics).values():
