@@ -29,11 +29,7 @@ def main() -> int:
         stage.run("visitors.py", "--tracker", f"http://localhost:{site}")
         stage.run("live.py", "--port", str(live))
         stage.run_pipeline("pipeline.py")
-        worker = {
-            "listeners": f"http://localhost:{connect}",
-            "ottla.spark.checkpoint.dir": f"{stage.directory}/connect",
-        }
-        stage.run_ottla("connect", *(f"--override={name}={value}" for name, value in worker.items()))
+        run_worker(stage, connect)
         print(f"http://localhost:{live} shows what is going on, once Spark is up", flush=True)
         print(f"http://localhost:{site} is the site", flush=True)
         make_connector(connect, lake)
@@ -44,6 +40,14 @@ def main() -> int:
             with suppress(KeyboardInterrupt):
                 subprocess.run([sys.executable, "report.py", str(lake)], cwd=HERE, check=False)
     return 0
+
+
+def run_worker(stage: Stage, port: int) -> str:
+    settings = {
+        "listeners": f"http://localhost:{port}",
+        "ottla.spark.checkpoint.dir": f"{stage.directory}/connect",
+    }
+    return stage.run_ottla("connect", *(f"--override={name}={value}" for name, value in settings.items()))
 
 
 def make_connector(port: int, lake: Path) -> None:
