@@ -90,7 +90,7 @@ def test_a_window_store(steps: list[object], duplicates: bool) -> None:
 
     store = reopen()
     model: list[tuple[str, int, int]] = []
-    newest = -1
+    newest, has_expired = -1, False
     for step in steps:
         match step:
             case "flush":
@@ -105,7 +105,9 @@ def test_a_window_store(steps: list[object], duplicates: bool) -> None:
                     if value is not None:
                         model.append((key, start, value))
         oldest = max(0, newest - retention + 1)
+        has_expired |= any(each[1] < oldest for each in model)
         model = [each for each in model if each[1] >= oldest]
+        assert store.entry_count() == len(model) or has_expired
         for key in ("a", "b", "ab"):
             expected = sorted(((s, v) for k, s, v in model if k == key), key=lambda each: each[0])
             assert [(s, found.value) for s, found in store.fetch_range(key, 0, 200)] == expected
@@ -129,7 +131,7 @@ def test_a_session_store(steps: list[object]) -> None:
 
     store = reopen()
     model: dict[Windowed, int] = {}
-    newest = -1
+    newest, has_expired = -1, False
     for step in steps:
         match step:
             case "flush":
@@ -143,7 +145,9 @@ def test_a_session_store(steps: list[object]) -> None:
                 if value is not None:
                     model[session] = value
         oldest = max(0, newest - 30 + 1)
+        has_expired |= any(session.window.end_ms < oldest for session in model)
         model = {session: value for session, value in model.items() if session.window.end_ms >= oldest}
+        assert store.entry_count() == len(model) or has_expired
         for key in ("a", "b", "ab"):
             expected = sorted((s.window, v) for s, v in model.items() if s.key == key)
             assert [(s.window, v) for s, v in store.fetch(key)] == expected
