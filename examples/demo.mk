@@ -10,10 +10,15 @@ EXTRAS ?=
 MODULE ?=
 PACKAGE ?=
 
+NEEDED := ottla confluent_kafka $(if $(EXTRAS),,pyspark uvicorn)
+
 .DEFAULT_GOAL := demo
 .PHONY: demo
 demo: ## All of the example at once; Ctrl-C ends it
 	@if [ -n "$(CLONE)" ]; then $(MAKE) --silent --no-print-directory -C $(ROOT) extras $(if $(EXTRAS),EXTRAS=$(EXTRAS)); fi
+	@[ -n "$(CLONE)" ] || $(PYTHON) -c 'import sys; from importlib.util import find_spec; \
+		sys.exit(not all(map(find_spec, sys.argv[1:])))' $(NEEDED) || { echo \
+		"$(PYTHON) lacks Ottla, or what this example needs: pip install 'ottla[$(or $(EXTRAS),streams)]'" >&2; exit 1; }
 	@[ -z "$(MODULE)" ] || $(PYTHON) -c 'import $(MODULE)' 2>/dev/null || \
 		$(PYTHON) -m pip install --quiet --disable-pip-version-check '$(PACKAGE)'
 	@exec $(PYTHON) demo.py $(ARGS)
