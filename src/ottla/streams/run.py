@@ -88,6 +88,10 @@ class StreamsConfig:
         shuffles = self.spark_settings.get(SHUFFLE_PARTITIONS, "1")
         if not shuffles.isdecimal() or int(shuffles) == 0:
             raise StreamsError(f"{SHUFFLE_PARTITIONS} is {shuffles!r}: it has to be a number greater than 0")
+        if self.max_offsets_per_trigger is not None and self.max_offsets_per_trigger < 1:
+            raise StreamsError(
+                f"max_offsets_per_trigger is {self.max_offsets_per_trigger}: give a number greater than 0"
+            )
         if self.max_task_idle_ms < 0:
             raise StreamsError(
                 f"max_task_idle_ms is {self.max_task_idle_ms}: give 0, with which nothing waits, or more"

@@ -15,8 +15,6 @@ pytest.importorskip("pyspark", reason="needs the extra ottla[spark]")
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
-from hypothesis import strategies as st
 from pyspark.cloudpickle import dumps, loads
 from tests.unit.streams import test_topology_description
 
@@ -29,7 +27,6 @@ from ottla.streams import (
     PunctuationType,
     Record,
     RecordError,
-    Repartitioned,
     SessionWindows,
     Stores,
     StreamsBuilder,
@@ -45,7 +42,6 @@ from ottla.streams.on_spark.packets import (
     unpack_results,
     unpacked,
 )
-from ottla.streams.on_spark.reordering import by_time
 from ottla.streams.on_spark.rows import HEADERS_TYPE
 from ottla.streams.on_spark.worker_tasks import StatelessStage, TaskProcessor, TaskSettings
 from ottla.streams.plan.plan import Plan, subtopologies
@@ -337,36 +333,6 @@ def test_records_are_taken_by_time_across_topics_and_by_offset_within_one() -> N
         row("b", b"", b"b1", 6, 1),
     ]
     assert [record.value for record in in_order(packets(rows))] == [b"b0", b"a0", b"a1", b"b1"]
-
-
-@given(st.lists(st.tuples(st.sampled_from([None, b"a", b"b", b"c"]), st.integers(0, 9)), max_size=30))
-def test_records_of_tasks_are_taken_by_time_and_those_of_a_key_as_they_are(given_: list[Any]) -> None:
-    times = np.array([time for _, time in given_], np.int64)
-    order = by_time(pa.array([key for key, _ in given_], pa.binary()), times)
-    if order is None:
-        assert times.tolist() == sorted(times)
-        return
-    latest: dict[bytes | None, int] = {}
-    for number, (key, time) in enumerate(given_):
-        latest[key] = max(time, latest.get(key, 0))
-        times[number] = latest[key]
-    assert order.tolist() == sorted(range(len(given_)), key=lambda number: (times[number], number))
-
-
-def test_what_two_tasks_have_written_for_hours_is_not_late() -> None:
-    hour = 3_600_000
-    builder = StreamsBuilder()
-    repartitioned = builder.stream("in").repartition(Repartitioned.as_("between"))
-    windows = TimeWindows.of_size_with_no_grace(timedelta(hours=1))
-    counts = repartitioned.group_by_key().windowed_by(windows).count()
-    counts.to_stream(lambda key, value: f"{key.key}@{key.window.start_ms // hour}").to("out")
-    plan = builder.build().plan.decorated("app")
-    part = plan.only(subtopologies(plan)[1])
-    written = [(key, time) for key in (b"a", b"b") for time in range(0, 5 * hour, hour // 2)]
-    rows = [row("app-between-repartition", key, b"v", time, n) for n, (key, time) in enumerate(written)]
-    (found,) = batches(TaskProcessor(part, SETTINGS, with_timers=False), rows)
-    last = {each.key: each.value for each in found if each.topic == "out"}
-    assert last == {b"%c@%d" % (key, n): (2).to_bytes(8, "big") for key in b"ab" for n in range(5)}
 
 
 def test_packets_of_a_partition_are_taken_by_offset_however_they_arrive() -> None:

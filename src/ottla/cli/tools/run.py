@@ -110,6 +110,7 @@ def _applications(given: argparse.Namespace) -> list[StreamsApplication]:
             spark_settings=spark_settings,
             processing_guarantee=given.processing_guarantee,
             max_task_idle_ms=given.max_task_idle_ms or 0,
+            max_offsets_per_trigger=given.max_offsets_per_trigger,
         )
         built.append(StreamsApplication(loaded.topology, config))
     return built
@@ -305,6 +306,12 @@ TOOL = Tool(
             "DIR",
         ),
         Option("interval-ms", "the least time between micro-batches", "MS", parse=int),
+        Option(
+            "max-offsets-per-trigger",
+            "how many records a micro-batch of a query takes at most (default: all there are)",
+            "COUNT",
+            parse=int,
+        ),
         Option(
             "max-task-idle-ms",
             "how long records wait for topics they are joined with that have nothing yet (default: 0)",

@@ -8,10 +8,9 @@ records of one partition on their way into one task, in the order of their offse
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise, repeat
+from itertools import pairwise, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,6 @@ import pyarrow as pa
 from ottla.records.murmur import key_partitions
 from ottla.spark.workers import settle
 from ottla.streams.errors import StreamsError
-from ottla.streams.on_spark.reordering import by_time
 from ottla.streams.on_spark.rows import (
     HEADERS_TYPE,
     OUTPUT,
@@ -46,9 +44,6 @@ RESULT_PACKETS = "records binary"
 PACKET_BYTES = 1024 * 1024
 # Each packet of a changelog touches most pages of a store: few large ones are restored faster.
 RESTORED_PACKET_BYTES = 32 * 1024 * 1024
-# Of a topic that is taken by time: what is put in order together, and made objects of at a time.
-_REORDERED_BYTES = 1024 * 1024 * 1024
-_REORDERED_ROWS = 8192
 # Packets of different stages are told apart by it, so that their order does not depend on when they arrive.
 _STAGE_SHIFT = 40
 
@@ -229,17 +224,15 @@ class Packer:
         return pa.RecordBatch.from_arrays(arrays, schema=_PACKETS)
 
 
-def in_order(packets: Iterable[Any], written_by_tasks: Collection[str] = ()) -> Iterator[InputRecord]:
+def in_order(packets: Iterable[Any]) -> Iterator[InputRecord]:
     """Records of a task in the order Kafka Streams takes them: each partition by offset, always the
-    partition whose next record is the oldest. Topics that several tasks have written are taken by time."""
+    partition whose next record is the oldest."""
     queues: dict[Queue, list[Any]] = {}
     for packet in packets:
         queues.setdefault(_queue_of(packet), []).append(packet)
     heads: list[tuple[int, Queue, InputRecord, Iterator[InputRecord]]] = []
     for queue, waiting in queues.items():
-        # What comes through a shuffle has the order of the partition it came from.
-        is_read = queue.origin_topic == queue.topic
-        records = _by_time(waiting) if is_read and queue.topic in written_by_tasks else _of_queue(waiting)
+        records = _of_queue(waiting)
         first = next(records)
         heads.append((first.timestamp_ms, queue, first, records))
     heapq.heapify(heads)
@@ -270,39 +263,14 @@ def _of_queue(packets: list[Any]) -> Iterator[InputRecord]:
         )
 
 
-def _by_time(packets: list[Any]) -> Iterator[InputRecord]:
-    packets.sort(key=lambda packet: packet.first_offset)
-    while packets:
-        # As much as one Arrow array can hold.
-        count = max(
-            1, bisect_right(list(accumulate(len(each.records) for each in packets)), _REORDERED_BYTES)
-        )
-        together, packets = packets[:count], packets[count:]
-        table = pa.Table.from_batches([_batch(each) for each in together]).combine_chunks()
-        (batch,) = table.to_batches()
-        order = by_time(batch.column("key"), batch.column("timestamp_ms").to_numpy())
-        if order is not None:
-            batch = batch.take(pa.array(order))
-        for start in range(0, batch.num_rows, _REORDERED_ROWS):
-            yield from _inputs(together[0], batch.slice(start, _REORDERED_ROWS))
-
-
 def _queue_of(packet: Any) -> Queue:
     return Queue(packet.topic, packet.origin_topic, packet.origin_partition)
 
 
 def unpacked(packet: Any) -> Iterator[InputRecord]:
     """The records of one packet."""
-    return _inputs(packet, _batch(packet))
-
-
-def _batch(packet: Any) -> pa.RecordBatch:
-    return pa.ipc.read_record_batch(pa.py_buffer(packet.records), _RECORDS)
-
-
-def _inputs(packet: Any, batch: pa.RecordBatch) -> Iterator[InputRecord]:
-    """Of records that are of the same queue as the packet."""
     topic, origin_topic, origin_partition = _queue_of(packet)
+    batch = pa.ipc.read_record_batch(pa.py_buffer(packet.records), _RECORDS)
     offsets, times, keys, values, headers = batch.columns
     offset_list = offsets.to_numpy().tolist()
     origins: Iterable[Origin | None] = repeat(None)

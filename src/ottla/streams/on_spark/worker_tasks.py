@@ -165,10 +165,7 @@ class TaskProcessor(StatefulProcessor):
     ) -> Iterator[Any]:
         outputs: list[OutputRecord] = []
         return self._run(
-            partition_of(key[0]),
-            timerValues,
-            in_order(self._without_letters(rows, outputs), self._plan.internal_topics),
-            outputs,
+            partition_of(key[0]), timerValues, in_order(self._without_letters(rows, outputs)), outputs
         )
 
     def handleExpiredTimer(  # noqa: N802
