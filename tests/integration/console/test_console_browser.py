@@ -12,12 +12,24 @@ import pytest
 from bench.chromium import Browser, browser, executable
 from confluent_kafka import Consumer, Producer
 from console_site import Site
+from test_console_pipelines import answering, tell
 
+from ottla.client.applications import Announcement
 from ottla.testing import InProcessBroker
 
 pytestmark = pytest.mark.skipif(executable() is None, reason="needs Chromium: apt-get install chromium")
 
 EVIL = """"'><img src=x onerror="window.hacked=1"><script>window.hacked=1</script>"""
+
+_QUERY = {"query": EVIL, "kind": EVIL, "topics": [EVIL], "state": EVIL, "failure": EVIL, "restarts": 0}
+_NODE = {"query": EVIL, "name": EVIL, "type": EVIL, "topics": [EVIL], "stores": [EVIL], "children": [EVIL]}
+EVIL_APPLICATION = {
+    "applicationId": "evil",
+    "state": EVIL,
+    "queries": [{**_QUERY, "batches": 1, "lag": 1}],
+    "nodes": [{**_NODE, "records": 1, "dropped": {}, "failed": {}}],
+    "stores": [{"query": EVIL, "name": EVIL, "kind": EVIL, "changelog": EVIL}],
+}
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +127,7 @@ def test_nothing_that_others_wrote_is_taken_for_markup(
     rule = {"principal": f"User:{EVIL}", "operation": "READ", "resource": "TOPIC", "name": EVIL}
     site.change("POST", "acls", **rule)
     site.change("PUT", "quotas", quota="producer_byte_rate", value=1, client_id=EVIL)
+    site.change("PUT", "users", EVIL, password="secret")
     transactional = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": EVIL})
     transactional.init_transactions(60)
     consumer = Consumer(
@@ -142,6 +155,7 @@ def test_nothing_that_others_wrote_is_taken_for_markup(
                 ("transactions",),
                 ("transactions", EVIL),
                 ("acls",),
+                ("users",),
                 ("quotas",),
             )
         ]
@@ -154,7 +168,20 @@ def test_nothing_that_others_wrote_is_taken_for_markup(
         for path in pages:
             page.open(site.address + path)
             shown += page.text()
+            if page.run("!!document.querySelector('#results [data-opens=remove]')"):
+                # What is to be typed is put in by the script.
+                page.click("#results [data-opens=remove]")
+                assert "to confirm" in page.run("document.querySelector('#remove').innerText")
             assert page.run("window.hacked") is None, path
+        with answering(EVIL_APPLICATION) as (url, _):
+            odd = Announcement("evil", url, EVIL, 1, 1)
+            tell(broker.bootstrap_servers, odd)
+            for path in (site.page_path("pipelines"), site.page_path("pipelines", "evil")):
+                page.open(site.address + path)
+                shown += page.text()
+                assert page.run("window.hacked") is None, path
+            assert page.run("!!document.querySelector('svg.topology')")
+            tell(broker.bootstrap_servers, odd, gone=True)
         page.open(site.address + site.page_path("topics", "hostile", "records"))
         page.wait_for("document.querySelectorAll('#records .record').length === 2")
         page.run("document.querySelectorAll('#records summary').forEach((each) => each.click())")
@@ -172,6 +199,7 @@ def test_nothing_that_others_wrote_is_taken_for_markup(
         site.change("DELETE", "acls", **rule, confirm=rule["principal"])
         quota = "producer_byte_rate"
         site.change("DELETE", "quotas", quota=quota, client_id=EVIL, confirm=quota)
+        site.change("DELETE", "users", EVIL, mechanism="SCRAM-SHA-512", confirm=EVIL)
 
 
 def test_a_page_of_another_site_can_do_nothing(page: Browser, site: Site) -> None:

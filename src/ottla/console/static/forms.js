@@ -98,6 +98,7 @@ async function submit(event) {
   const answer = $("output.answer", form);
   const buttons = form.querySelectorAll("button");
   buttons.forEach((each) => (each.disabled = true));
+  form.setAttribute("aria-busy", "true");
   try {
     const [address, body] = collect(form, event.submitter);
     const data = await call(event.submitter?.dataset.method ?? form.dataset.method, address, body);
@@ -127,6 +128,7 @@ async function submit(event) {
     if (form.classList.contains("inline")) notice(error.message);
   } finally {
     buttons.forEach((each) => (each.disabled = false));
+    form.removeAttribute("aria-busy");
   }
 }
 
