@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from console_site import ORDERS, Site, commit, create
 from share_members import check_a_share_group_is_shown_set_and_deleted
@@ -193,6 +193,9 @@ def test_aborted_records_are_only_seen_by_who_asks_for_them(site: Site, broker: 
     assert [(each["transactionalId"], each["state"]) for each in found] == [("books", "Ongoing")]
     assert site.get("transactions", "books")["producers"][0]["topic"] == "ledger"
     assert "books" in site.page("transactions") and "ledger" in site.page("transactions", "books")
+    state = site.get("topics", "__transaction_state", "records", key="books", limit=10)["records"]
+    assert {record["key"]["as"] for record in state} == {"__transaction_state"}
+    assert any("ledger" in (record["value"]["text"] or "") for record in state)
     assert site.refused("POST", "transactions", "books", "abort", confirm="no")[0] == 400
     site.change("POST", "transactions", "books", "abort", confirm="books")
     assert site.get("transactions", "books")["state"] != "Ongoing"
@@ -332,6 +335,24 @@ def test_groups_are_found_with_their_lag_reset_and_deleted(site: Site, broker: I
     assert "a/b &lt;i&gt;" in site.page("groups", name)
     site.change("DELETE", "groups", name, confirm=name)
     assert site.ask("GET", site.path("groups", name))[0] == 404
+
+
+def test_groups_of_the_new_protocol_are_shown(site: Site, broker: InProcessBroker) -> None:
+    settings = {"group.id": "modern", "client.id": "a-modern", "group.protocol": "consumer"}
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, **settings})
+    consumer.subscribe(["orders"])
+    try:
+        until = time.monotonic() + 60
+        while len(consumer.assignment()) < 3:
+            consumer.poll(0.1)
+            assert time.monotonic() < until
+        found = site.get("groups", "modern")
+        (member,) = found["members"]
+        assert (found["type"], member["client"]) == ("Consumer", "a-modern")
+        assert member["assigned"] == [{"topic": "orders", "partitions": [0, 1, 2]}]
+        assert "Consumer group" in site.page("groups", "modern")
+    finally:
+        consumer.close()
 
 
 def test_access_is_seen_and_changed(site: Site) -> None:
