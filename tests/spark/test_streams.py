@@ -62,8 +62,10 @@ class Running:
         name: str,
         topology: Topology,
         directory: Path,
+        states: list[str] | None = None,
         **config: Any,
     ) -> None:
+        """To `states` those are added that it comes to."""
         from ottla.streams.run import StreamsApplication, StreamsConfig
 
         self.servers = broker.bootstrap_servers
@@ -73,6 +75,8 @@ class Running:
             topology, StreamsConfig(name, self.servers, **settings)
         )
         self.app = self.make()
+        if states is not None:
+            self.app.set_state_listener(lambda new, old: states.append(new.name))
         self.app.start(spark)
         # Keys go where Java clients and repartition topics put them, or joins would not find each other.
         self.producer = Producer(
@@ -339,16 +343,16 @@ def test_a_poison_record_stops_the_application_with_its_place_or_goes_to_dead_le
         for topic in ("numbers", "others"):
             producer.produce(topic, value, b"k", timestamp=T0)
     producer.flush(30)
-    app = Running(spark, broker, "strict", topology, tmp_path)
+    states: list[str] = []
+    app = Running(spark, broker, "strict", topology, tmp_path, states)
     try:
-        states: list[str] = []
-        app.app.set_state_listener(lambda new, old: states.append(new.name))
         with pytest.raises(Exception, match=r"topic (numbers|others), partition 0, offset 1, key 'k'"):
             app.send([])
         deadline = time.monotonic() + 30
-        while states != ["ERROR"]:
+        while states[-1] != "ERROR":
             assert time.monotonic() < deadline, states
             time.sleep(0.1)
+        assert states.count("ERROR") == 1
     finally:
         app.stop()
     assert app.read("halves") == []
