@@ -43,7 +43,7 @@ def main() -> None:
         starts.write("started\n")
         starts.seek(0)
         if len(starts.readlines()) % 2 == 0:
-            patch("ottla.spark.sink.spool_of", lambda spark: None).start()
+            patch("ottla.spark.sink.spool_of", lambda *_, **__: None).start()
     query = write_stream(
         source.where("cast(cast(value as string) as bigint) % 3 != 0").select("key", "value"),
         application_id=arguments.application_id,

@@ -141,7 +141,7 @@ def pipe(
     """Runs source → target to its end; gives what it failed with."""
     if request.param == "tasks write":
         # As on a cluster, where nobody has the files of all.
-        monkeypatch.setattr("ottla.spark.sink.spool_of", lambda spark: None)
+        monkeypatch.setattr("ottla.spark.sink.spool_of", lambda *_, **__: None)
 
     def run(
         source: str, target: str, change: Callable[[Any], Any] = lambda rows: rows, **options: str

@@ -12,6 +12,7 @@ from ottla.client.admin.topics import Partition
 from ottla.client.transaction import new_producer
 from ottla.spark.exactly_once import MicroBatchWriter, Stopwatch
 from ottla.spark.sink_options import SinkOptions
+from ottla.spark.spool import Collected
 from ottla.spark.task_writing import (
     WRITTEN_SCHEMA,
     WRITTEN_TYPES,
@@ -49,9 +50,9 @@ class AtLeastOnceWriter(MicroBatchWriter):
             batches.mapInArrow(PlainWriteTask(self._options), WRITTEN_TYPES).collect()
             watch.lap("job")
         else:
-            places = batches.collect()
+            collected = self._spool.collect(batches, is_small=self._is_small(batch_id))
             watch.lap("job")
-            self._send(self._spool.read(places))
+            self._send_plainly(collected)
             watch.lap("produce")
         if offsets:
             by_partition = {Partition(*place): offset for place, offset in offsets.items()}
@@ -62,13 +63,13 @@ class AtLeastOnceWriter(MicroBatchWriter):
         watch.lap("commit")
         self._log_times(batch_id, watch)
 
-    def _send(self, encoded: Iterable[tuple[tuple[str, int], int, Any]]) -> None:
+    def _send_plainly(self, collected: Collected) -> None:
         # One producer for all micro-batches; its sequence numbers go on. After a failure it is another one.
         sender, self._sender = self._sender, None
         if sender is None:
             producer = self._connection.run(new_producer(self._connection.cluster))
             sender = BatchSender(self._connection, producer, None)
         with sender:
-            for target, record_count, data in encoded:
+            for target, record_count, data in collected.batches:
                 sender.send(target, record_count, data)
         self._sender = sender

@@ -42,6 +42,16 @@ class Checkpoint:
         """Where this micro-batch ends in each partition that it reads, for sources that are topics."""
         return list(topic_offsets(self._read(f"offsets/{batch_id}")))
 
+    def taken(self, batch_id: int) -> int | None:
+        """How many records this micro-batch reads at most, where all sources are topics and there was one
+        before it."""
+        if batch_id == 0:
+            return None
+        begin, end = (_all_offsets(self._read(f"offsets/{number}")) for number in (batch_id - 1, batch_id))
+        if begin is None or end is None:
+            return None
+        return sum(offset - begin.get(place, 0) for place, offset in end.items())
+
     def _read(self, name: str) -> str:
         if self._local is not None:
             # Each call into Java takes as long as reading the file.
@@ -54,6 +64,17 @@ def _local_path(location: str, default_system: str) -> str | None:
     if location.startswith("file:/"):
         return location.removeprefix("file:").replace("//", "")
     return location if "://" not in location and default_system.startswith("file:") else None
+
+
+def _all_offsets(log_entry: str) -> dict[tuple[int, str, int], int] | None:
+    """By source, topic and partition; None where a source is something else, or has not begun."""
+    found: dict[tuple[int, str, int], int] = {}
+    for number, line in enumerate(log_entry.splitlines()[2:]):
+        source = next(topic_offsets(f"\n\n{line}"), None)
+        if source is None:
+            return None
+        found |= {(number, *place): offset for place, offset in source.offsets.items()}
+    return found
 
 
 def topic_offsets(log_entry: str) -> Iterator[SourceOffsets]:

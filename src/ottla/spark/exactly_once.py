@@ -23,10 +23,8 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from ottla.client.transaction import CommittedOffset, Transactions
 from ottla.records.producer import ProducerIdentity
@@ -36,26 +34,26 @@ from ottla.spark.engine import stage_record
 from ottla.spark.positions import Offsets
 from ottla.spark.sink_options import SinkOptions
 from ottla.spark.sink_rows import sink_columns
-from ottla.spark.spool import SPOOLED_TYPES, Spool, SpoolTask
+from ottla.spark.spool import SPOOLED_TYPES, Collected, Spool
 from ottla.spark.task_writing import (
     BATCH_TYPES,
     WRITTEN_TYPES,
     BatchSender,
     EncodeTask,
     TransactionalWriteTask,
+    Unencoded,
 )
 
 ATTEMPTS_MAX: Final = 4
 CAUSE_CHARACTERS_MAX: Final = 1000
 _STATUS_TIMEOUT_MS: Final = 10_000
+# Records of a micro-batch whose results the driver encodes itself.
+_SMALL_MAX: Final = 200
 # How Spark words failures that are not the fault of the data or the program.
 _PASSING: Final = re.compile(
     r"WriterRepeated|exited unexpectedly|crashed|ExecutorLostFailure|FetchFailed|ExecutorDeadException"
     r"|heartbeat timed out|Worker lost|Connection reset by peer|EOFException"
 )
-
-Stage: TypeAlias = Callable[[Iterable[Any]], Iterator[Any]]
-"""For `mapInArrow`."""
 
 _log = logging.getLogger(__name__)
 
@@ -68,34 +66,20 @@ class SeveralAttempts(Exception):
     """Spark cannot show that each writing task ran once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """Two functions for `mapInArrow` in one worker: between two, rows would go through Java."""
+def encoded_batches(rows: Any, options: SinkOptions, partitions: int | None, spool: Spool | None) -> Any:
+    """The data frame for `MicroBatchWriter`, of one for the sink or of `Unencoded`: record batches, or where
+    they are in the spool, or rows that may be few.
 
-    first: Stage
-    second: Stage
-
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        return self.second(self.first(batches))
-
-
-def encoded_batches(
-    rows: Any, options: SinkOptions, partitions: int | None, spool: Spool | None, stage: Stage | None = None
-) -> Any:
-    """The rows of a data frame as record batches, or where these are in the spool, for `MicroBatchWriter`.
-
-    `partitions` are those of the topic, if all rows go to one. A `stage` makes the rows.
+    `partitions` are those of the topic, if all rows go to one.
     """
-    chosen = _chosen(rows, options) if stage is None else rows
-
-    def staged(encode: Stage) -> Stage:
-        return encode if stage is None else Staged(stage, encode)
-
+    is_made = isinstance(rows, Unencoded)
+    encoded = rows.encoded if is_made else _chosen(rows, options).mapInArrow
     if spool is not None:
-        return chosen.mapInArrow(staged(SpoolTask(options, spool.directory)), SPOOLED_TYPES)
-    cores = max(1, int(rows.sparkSession.sparkContext.defaultParallelism))
+        return encoded(spool.encode, SPOOLED_TYPES) if is_made else _chosen(rows, options)
+    session = rows.session if is_made else rows.sparkSession
+    cores = max(1, int(session.sparkContext.defaultParallelism))
     writer_count = cores if partitions is None else min(cores, partitions)
-    batches = chosen.mapInArrow(staged(EncodeTask(options, writer_count)), BATCH_TYPES)
+    batches = encoded(EncodeTask(options, writer_count), BATCH_TYPES)
     return batches.repartitionById(writer_count, "writer")
 
 
@@ -199,10 +183,10 @@ class MicroBatchWriter:
     ) -> list[tuple[str, int]]:
         """Records and offsets; the partitions that were written to."""
         if self._spool is not None:
-            places = batches.collect()
+            collected = self._spool.collect(batches, is_small=self._is_small(batch_id))
             watch.lap("job")
             sending = self._start_offsets(offsets, announced, batch_id)
-            targets = self._write_spooled(self._spool, places, producer)
+            targets = self._send(collected, producer)
         else:
             write = TransactionalWriteTask(self._options, self._application_id, producer)
             written = batches.mapInArrow(write, WRITTEN_TYPES).collect()
@@ -227,13 +211,18 @@ class MicroBatchWriter:
         marked = {place: CommittedOffset(offset, self._mark(batch_id)) for place, offset in offsets.items()}
         return self._connection.start(self._transactions.send_offsets(self._application_id, marked))
 
-    def _write_spooled(self, spool: Spool, places: Any, producer: ProducerIdentity) -> list[tuple[str, int]]:
-        targets = sorted({(place.topic, place.partition) for place in places})
+    def _send(self, collected: Collected, producer: ProducerIdentity) -> list[tuple[str, int]]:
         with BatchSender(self._connection, producer, self._application_id) as sender:
-            sender.announce(targets)
-            for target, record_count, data in spool.read(places):
+            sender.announce(collected.targets)
+            for target, record_count, data in collected.batches:
                 sender.send(target, record_count, data)
-        return targets
+        return collected.targets
+
+    def _is_small(self, batch_id: int) -> bool:
+        if self._spool is None or self._spool.is_query_encoded:
+            return False
+        taken = self._checkpoint.taken(batch_id)
+        return taken is not None and taken <= _SMALL_MAX
 
     def _log_times(self, batch_id: int, watch: Stopwatch) -> None:
         _log.debug("%s: batch %d took %s", self._application_id, batch_id, watch.laps_ms)

@@ -14,12 +14,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from ottla.spark.at_least_once import AtLeastOnceWriter
 from ottla.spark.checkpoint import Checkpoint
-from ottla.spark.exactly_once import MicroBatchWriter, Stage, encoded_batches
+from ottla.spark.exactly_once import MicroBatchWriter, encoded_batches
 from ottla.spark.session import file_settings, with_settings
 from ottla.spark.sink_options import InvalidOption, SinkOptions, sink_options
 from ottla.spark.sink_rows import sink_columns
 from ottla.spark.spool import spool_of
-from ottla.spark.task_writing import partition_counts, write_plainly
+from ottla.spark.task_writing import Unencoded, partition_counts, write_plainly
 
 __all__ = ["batch_writer", "stream_writer", "write_stream"]
 
@@ -46,7 +46,6 @@ def write_stream(
     output_mode: str = "append",
     query_name: str | None = None,
     guarantee: str = EXACTLY_ONCE,
-    stage: Stage | None = None,
 ) -> Any:
     """Starts a query that writes the rows of a streaming DataFrame into topics, exactly once.
 
@@ -56,26 +55,26 @@ def write_stream(
     `application_id` is the transactional id and the consumer group that shows how far the application is: one
     running query each. `checkpoint` is a directory that all of Spark can reach; who deletes it starts anew.
     `trigger` are the arguments of Spark's `trigger`, such as {"availableNow": True}. With the `guarantee`
-    at_least_once there are no transactions: rows can be read sooner, and come twice after a crash. A `stage`
-    makes the columns named above of the DataFrame's rows, as for `mapInArrow`, in the worker that encodes
-    them.
+    at_least_once there are no transactions: rows can be read sooner, and come twice after a crash. Rows
+    may be `Unencoded` instead of a DataFrame.
     """
-    if not df.isStreaming:
+    is_encoded = isinstance(df, Unencoded)
+    if not is_encoded and not df.isStreaming:
         raise ValueError(
             "write_stream takes a streaming DataFrame (spark.readStream …); "
             'write others with df.write.format("ottla")'
         )
-    spark = df.sparkSession
+    spark = df.session if is_encoded else df.sparkSession
     _refuse_speculation(spark)
     given = {"kafka.bootstrap.servers": bootstrap_servers, **(options or {})}
     parsed = sink_options(given | ({"topic": topic} if topic is not None else {}))
     if guarantee not in GUARANTEES:
         raise InvalidOption(f"The guarantee is {guarantee!r}; it can be one of {', '.join(GUARANTEES)}.")
-    if stage is None:
+    if not is_encoded:
         sink_columns(df.dtypes, parsed.topic)
     partitions = partition_counts(parsed)([parsed.topic])[parsed.topic] if parsed.topic is not None else None
-    spool = spool_of(spark)
-    batches = encoded_batches(df, parsed, partitions, spool, stage)
+    spool = spool_of(spark, parsed, is_query_encoded=is_encoded)
+    batches = encoded_batches(df, parsed, partitions, spool)
     writer_class = MicroBatchWriter if guarantee == EXACTLY_ONCE else AtLeastOnceWriter
     place = Checkpoint(spark, checkpoint)
     writer = writer_class(parsed, application_id, place, spool)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ottla.spark.sink_options import SinkOptions
 from ottla.spark.task_writing import as_arrow, encoded
+from ottla.spark.workers import settle
 
 SPOOLED_SCHEMA: Final = pa.schema(
     [
@@ -39,6 +40,7 @@ class SpoolTask:
     directory: str
 
     def __call__(self, rows: Iterable[Any]) -> Iterator[Any]:
+        settle()
         places: list[tuple[str, int, int, str, int, int]] = []
         # A name that no other attempt has; whoever runs a task again leaves the file of the first alone.
         descriptor, path = tempfile.mkstemp(dir=self.directory)
@@ -50,15 +52,41 @@ class SpoolTask:
             yield as_arrow(places, SPOOLED_SCHEMA)
 
 
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """A micro-batch in the driver: where it goes, and its record batches, which are there one at a time."""
+
+    targets: list[tuple[str, int]]
+    batches: Iterable[tuple[tuple[str, int], int, Any]]
+
+
 class Spool:
     """The driver's end: a directory that lives as long as the query."""
 
-    def __init__(self, parent: str | None) -> None:
+    def __init__(self, parent: str | None, options: SinkOptions, *, is_query_encoded: bool) -> None:
+        """Whether the query uses `encode` itself, or gives rows to the driver."""
         self._directory = tempfile.TemporaryDirectory(prefix="ottla-batches-", dir=parent)
+        self._options = options
+        self.is_query_encoded = is_query_encoded
 
     @property
     def directory(self) -> str:
         return self._directory.name
+
+    @property
+    def encode(self) -> SpoolTask:
+        return SpoolTask(self._options, self.directory)
+
+    def collect(self, frame: Any, *, is_small: bool) -> Collected:
+        """Runs a micro-batch. For few rows it is not worth while to have Python workers encode them."""
+        if is_small and not self.is_query_encoded:
+            made = list(encoded(frame.toArrow().to_batches(), self._options))
+            return Collected(sorted({target for target, _, _ in made}), made)
+        if not self.is_query_encoded:
+            frame = frame.mapInArrow(self.encode, SPOOLED_TYPES)
+        places = frame.collect()
+        targets = sorted({(place.topic, place.partition) for place in places})
+        return Collected(targets, self.read(places))
 
     def read(self, places: Iterable[Any]) -> Iterator[tuple[tuple[str, int], int, memoryview]]:
         """Target, number of records and data of each batch; the data is there until the next is asked for."""
@@ -76,10 +104,10 @@ class Spool:
             os.unlink(entry.path)
 
 
-def spool_of(spark: Any) -> Spool | None:
+def spool_of(spark: Any, options: SinkOptions, *, is_query_encoded: bool) -> Spool | None:
     """For sessions whose tasks all run on the driver's machine, where Spark itself would put files."""
     context = spark.sparkContext
     if not context.master.startswith("local") or context.master.startswith("local-cluster"):
         return None
     parents = os.environ.get("SPARK_LOCAL_DIRS") or context.getConf().get("spark.local.dir", "")
-    return Spool(parents.split(",")[0] or None)
+    return Spool(parents.split(",")[0] or None, options, is_query_encoded=is_query_encoded)

@@ -11,7 +11,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -48,6 +48,36 @@ WRITTEN_SCHEMA: Final = pa.schema(
 WRITTEN_TYPES: Final = "stage int, topic string, partition int, records bigint, bytes bigint"
 # Rows with encoded batches leave a task in groups of about this size.
 _GROUP_BYTES: Final = 8 * 1024 * 1024
+# How old numbers of partitions may be: small micro-batches would ask for them many times a second.
+_COUNTS_AGE_S: Final = 5.0
+_counts: Final[dict[Connection, dict[str, tuple[int, float]]]] = {}
+
+
+Stage: TypeAlias = Callable[[Iterable[Any]], Iterator[Any]]
+"""For `mapInArrow`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Two functions for `mapInArrow` in one worker: between two, rows would go through Java."""
+
+    first: Stage
+    second: Stage
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        return self.second(self.first(batches))
+
+
+@dataclass(frozen=True, slots=True)
+class Unencoded:
+    """Rows for the sink that are encoded in the worker which makes them.
+
+    `encoded` makes the data frame, of a function from rows to what is left of them, as for `mapInArrow`, and
+    the types of that.
+    """
+
+    session: Any
+    encoded: Callable[[Stage, str], Any]
 
 
 class WriterRepeated(Exception):
@@ -62,6 +92,7 @@ class EncodeTask:
     writer_count: int
 
     def __call__(self, rows: Iterable[Any]) -> Iterator[Any]:
+        settle()
         group: list[tuple[int, str, int, int, bytes]] = []
         group_bytes = 0
         for (topic, partition), record_count, data in encoded(rows, self.options):
@@ -114,6 +145,7 @@ def send_batches(sender: BatchSender, groups: Iterable[Any]) -> None:
 
 def write_plainly(rows: Iterable[Any], options: SinkOptions) -> int:
     """Rows → their partitions at once; returns the number of records."""
+    settle()
     connection = sink_connection(options)
     producer = connection.run(new_producer(connection.cluster))
     with BatchSender(connection, producer, None) as sender:
@@ -182,7 +214,6 @@ def encoded(rows: Iterable[Any], options: SinkOptions) -> Iterator[tuple[tuple[s
     """Target, number of records and data of each batch that the rows make."""
     from pyspark import TaskContext
 
-    settle()
     now_ms = time.time_ns() // 1_000_000
     context = TaskContext.get()
     start = context.partitionId() if context is not None else 0
@@ -198,13 +229,21 @@ def encoded(rows: Iterable[Any], options: SinkOptions) -> Iterator[tuple[tuple[s
 
 
 def partition_counts(options: SinkOptions) -> Callable[[Sequence[str]], Mapping[str, int]]:
-    """Asks the cluster once per topic."""
+    """Asks the cluster once per topic, unless this process has asked a moment ago."""
     known: dict[str, int] = {}
 
     def counts(topics: Sequence[str]) -> Mapping[str, int]:
+        if all(topic in known for topic in topics):
+            return known
+        connection = sink_connection(options)
+        remembered = _counts.setdefault(connection, {})
+        now_s = time.monotonic()
+        for topic in topics:
+            count, until_s = remembered.get(topic, (0, 0.0))
+            if now_s < until_s:
+                known.setdefault(topic, count)
         missing = [topic for topic in topics if topic not in known]
         if missing:
-            connection = sink_connection(options)
             found = connection.run(connection.cluster.topics(missing))
             absent = [topic for topic in missing if topic not in found]
             if absent:
@@ -212,7 +251,9 @@ def partition_counts(options: SinkOptions) -> Callable[[Sequence[str]], Mapping[
                     f"The topic {absent[0]} does not exist at {options.bootstrap_servers}: create it, "
                     "with as many partitions as should be written in parallel."
                 )
-            known.update((name, len(topic.partitions)) for name, topic in found.items())
+            for name, topic_info in found.items():
+                known[name] = len(topic_info.partitions)
+                remembered[name] = known[name], now_s + _COUNTS_AGE_S
         return known
 
     return counts

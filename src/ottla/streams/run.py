@@ -376,10 +376,10 @@ class StreamsApplication:
                 begin=generation.begin,
                 restored=generation.restored if is_fresh else {},
             )
-            frame, stage = builder.build(query)
+            rows = builder.build(query)
             with with_settings(session, self._query_settings(session, query)):
                 return write_stream(
-                    frame,
+                    rows,
                     application_id=name,
                     bootstrap_servers=config.bootstrap_servers,
                     checkpoint=checkpoint,
@@ -388,7 +388,6 @@ class StreamsApplication:
                     output_mode="update",
                     query_name=name,
                     guarantee=config.processing_guarantee,
-                    stage=stage,
                 )
 
         def start() -> Any:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,12 +17,13 @@ from ottla.records.arrow_encode import encode_columns
 from ottla.records.murmur import key_partitions
 from ottla.records.producer import ProducerIdentity
 from ottla.records.records import iter_records
-from ottla.spark.checkpoint import SourceOffsets, topic_offsets
+from ottla.spark.checkpoint import Checkpoint, SourceOffsets, topic_offsets
 from ottla.spark.exactly_once import SeveralAttempts, _cause, _passes, _read_mark, _require_single_attempt
 from ottla.spark.routing import SPREAD_ROWS_MIN, Router, UnknownTarget
 from ottla.spark.sink_options import InvalidOption, sink_options
 from ottla.spark.sink_rows import SchemaMismatch, record_columns, sink_columns
-from ottla.spark.task_writing import TransactionalWriteTask, WriterRepeated
+from ottla.spark.spool import Spool, SpoolTask
+from ottla.spark.task_writing import TransactionalWriteTask, WriterRepeated, partition_counts
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
@@ -171,6 +174,68 @@ def test_offsets_are_read_from_the_log_of_the_query() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "taken"),
+    [
+        ('{"a":{"0":5,"1":7}}', '{"@cluster":"c","a":{"0":6,"1":7}}', 1),
+        ('{"a":{"0":5}}', '{"a":{"0":5,"1":3}}', 3),
+        ('{"a":{"0":5}}\n{"a":{"0":1}}', '{"a":{"0":8}}\n{"a":{"0":2}}', 4),
+        ('{"a":{"0":5}}\n-', '{"a":{"0":8}}\n{"a":{"0":2}}', None),
+        ('{"a":{"0":5}}\n{"files":1}', '{"a":{"0":8}}\n{"files":2}', None),
+    ],
+)
+def test_how_many_records_a_micro_batch_takes_is_known_of_topics(
+    before: str, now: str, taken: int | None, tmp_path: Path
+) -> None:
+    (tmp_path / "offsets").mkdir()
+    for number, offsets in enumerate((before, now), 4):
+        (tmp_path / "offsets" / str(number)).write_text(f"v1\n{{}}\n{offsets}")
+    files = {"fs.defaultFS": "file:///"}
+    java = SimpleNamespace(hadoopConfiguration=lambda: files)
+    checkpoint = Checkpoint(SimpleNamespace(_jvm=None, _jsc=java), str(tmp_path))
+    assert checkpoint.taken(5) == taken
+    assert checkpoint.taken(0) is None
+
+
+class Frame:
+    """Rows in Spark, where only the ways out that are expected work."""
+
+    def __init__(self, rows: pa.Table | None = None, spooled: list[Any] | None = None) -> None:
+        self._rows = rows
+        self._spooled = spooled
+
+    def toArrow(self) -> pa.Table:
+        assert self._rows is not None
+        return self._rows
+
+    def mapInArrow(self, encode: SpoolTask, types: str) -> Frame:
+        assert self._rows is not None
+        places = [row for batch in encode(self._rows.to_batches()) for row in batch.to_pylist()]
+        return Frame(spooled=[SimpleNamespace(**place) for place in places])
+
+    def collect(self) -> list[Any]:
+        assert self._spooled is not None
+        return self._spooled
+
+
+@pytest.mark.parametrize("is_small", [True, False])
+def test_few_rows_are_encoded_in_the_driver_as_many_are_in_workers(
+    is_small: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.spark.task_writing.partition_counts", lambda options: counts)
+    spool = Spool(None, sink_options(SERVERS), is_query_encoded=False)
+    table = pa.table({"topic": ["a", "one", "a"], "key": [b"k", None, b"k"], "value": [b"1", b"2", b"3"]})
+    collected = spool.collect(Frame(table), is_small=is_small)
+    found = {
+        target: (count, [record.value for record in iter_records(bytes(data))])
+        for target, count, data in collected.batches
+    }
+    to_a = ("a", int(key_partitions(pa.array([b"k"]), 3)[0]))
+    assert found == {to_a: (2, [b"1", b"3"]), ("one", 0): (1, [b"2"])}
+    assert collected.targets == sorted(found)
+    assert bool(list(Path(spool.directory).iterdir())) is not is_small
+
+
 def test_marks_of_others_are_no_marks() -> None:
     assert _read_mark('{"query": "q", "batch": 7}') == ("q", 7)
     for other in ("", "x", "{}", "[]", '{"query": "q"}', "null"):
@@ -188,6 +253,38 @@ def test_the_cause_of_a_failed_job_is_what_the_worker_raised() -> None:
 
 
 # Tasks
+
+
+def test_numbers_of_partitions_are_asked_for_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    partitions = {"a": 3}
+    asked: list[list[str]] = []
+
+    def topics(names: Sequence[str]) -> dict[str, Any]:
+        asked.append(list(names))
+        return {
+            name: SimpleNamespace(partitions=range(partitions[name])) for name in names if name in partitions
+        }
+
+    class Connected:
+        cluster = SimpleNamespace(topics=topics)
+
+        def run(self, answer: Any) -> Any:
+            return answer
+
+    connection, now_s = Connected(), 100.0
+    monkeypatch.setattr("ottla.spark.task_writing.sink_connection", lambda options: connection)
+    monkeypatch.setattr("ottla.spark.task_writing.time", SimpleNamespace(monotonic=lambda: now_s))
+    options = sink_options(SERVERS)
+    assert [partition_counts(options)(["a"])["a"] for _ in range(3)] == [3, 3, 3]
+    # What does not exist is not remembered.
+    for _ in range(2):
+        with pytest.raises(UnknownTarget, match="topic b does not exist"):
+            partition_counts(options)(["a", "b"])
+    partitions |= {"a": 4, "b": 1}
+    assert dict(partition_counts(options)(["a", "b"])) == {"a": 3, "b": 1}
+    now_s += 5
+    assert dict(partition_counts(options)(["a", "b"])) == {"a": 4, "b": 1}
+    assert asked == [["a"], ["b"], ["b"], ["b"], ["a", "b"]]
 
 
 def test_a_writer_that_is_started_again_refuses(monkeypatch: pytest.MonkeyPatch) -> None:

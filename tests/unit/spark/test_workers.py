@@ -16,7 +16,7 @@ from ottla.spark import workers
 from ottla.spark.sink_options import sink_options
 from ottla.spark.source import OttlaStreamReader
 from ottla.spark.source_options import source_options
-from ottla.spark.task_writing import encoded
+from ottla.spark.task_writing import EncodeTask
 from ottla.streams import StreamsBuilder
 from ottla.streams.on_spark.packets import PackStage
 from ottla.streams.on_spark.worker_tasks import StatelessStage, TaskSettings
@@ -42,7 +42,7 @@ def pack() -> Iterable[Any]:
 
 
 def encode() -> Iterable[Any]:
-    return encoded([], sink_options({**SERVERS, "topic": "out"}))
+    return EncodeTask(sink_options({**SERVERS, "topic": "out"}), 1)([])
 
 
 @pytest.mark.parametrize("function", [read, change, pack, encode])

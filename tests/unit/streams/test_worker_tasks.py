@@ -39,10 +39,9 @@ from ottla.streams.on_spark.packets import (
     PackStage,
     in_order,
     restored_packets,
-    unpack_results,
     unpacked,
 )
-from ottla.streams.on_spark.rows import HEADERS_TYPE
+from ottla.streams.on_spark.rows import HEADERS_TYPE, OUTPUT
 from ottla.streams.on_spark.worker_tasks import StatelessStage, TaskProcessor, TaskSettings
 from ottla.streams.plan.plan import Plan, subtopologies
 from ottla.streams.tasks.failures import ErrorPolicy
@@ -131,12 +130,8 @@ def results(rows: Iterable[Any]) -> list[Any]:
     """What tasks gave out, as the sink would see it."""
     found = []
     for each in rows:
-        (batch,) = unpack_results([pa.RecordBatch.from_pydict({"records": [each.records]})])
-        times = batch.column("timestamp").cast(pa.int64()).to_pylist()
-        found += [
-            SimpleNamespace(**fields, timestamp_ms=time // 1000)
-            for fields, time in zip(batch.to_pylist(), times, strict=True)
-        ]
+        time_ms = pa.scalar(each.timestamp, OUTPUT.field("timestamp").type).cast(pa.int64()).as_py() // 1000
+        found.append(SimpleNamespace(**each.asDict(), timestamp_ms=time_ms))
     return found
 
 
@@ -161,7 +156,7 @@ def test_state_lives_on_from_batch_to_batch_and_named_stores_are_logged() -> Non
     builder = StreamsBuilder()
     table = builder.stream("in").group_by_key().reduce(lambda a, b: a + b, Materialized.as_("joined"))
     table.to_stream().to("out")
-    processor = TaskProcessor(only_part(builder), SETTINGS, with_timers=False)
+    processor = TaskProcessor(only_part(builder), SETTINGS, iter, with_timers=False)
     first, second = batches(
         processor,
         [row("in", b"k", b"a", 5, 0), row("in", b"k", b"b", 6, 1)],
@@ -183,7 +178,7 @@ def test_stores_are_restored_from_their_changelogs_into_the_tasks_they_came_from
     windows.count(Materialized.as_("windows")).to_stream(lambda key, value: key.key).to("out")
     sessions = grouped.windowed_by(SessionWindows.of_inactivity_gap_and_grace(5, 30))
     sessions.count(Materialized.as_("sessions")).to_stream(lambda key, value: key.key).to("out")
-    processor = TaskProcessor(only_part(builder), SETTINGS, with_timers=False)
+    processor = TaskProcessor(only_part(builder), SETTINGS, iter, with_timers=False)
     chance = random.Random(7)
     rows = [row("in", b"%d" % chance.randrange(40), b"%d" % n, n // 2, n) for n in range(900)]
     uninterrupted = batches(processor, rows[:600], rows[600:])
@@ -207,7 +202,7 @@ def test_all_versions_of_a_table_are_logged_and_restored() -> None:
     rows_of = builder.table("rows", materialized=Materialized.as_("rows"), history=100)
     builder.stream("in").left_join(rows_of, lambda value, row: f"{value}@{row}").to("out")
     plan = only_part(builder)
-    processor = TaskProcessor(plan, SETTINGS, with_timers=False)
+    processor = TaskProcessor(plan, SETTINGS, iter, with_timers=False)
     versions = [(b"a", 10), (b"b", 20), (None, 30), (b"c", 40)]
     written = [row("rows", b"k", value, time_ms, n) for n, (value, time_ms) in enumerate(versions)]
     asked = [row("in", b"k", b"x", time_ms, n) for n, time_ms in enumerate((15, 25, 35, 45))]
@@ -252,7 +247,7 @@ def test_windows_joins_and_suppression_survive_pickling_and_batches() -> None:
     windowed.count().suppress(Suppressed.until_window_closes()).to_stream(lambda key, value: key.key).to(
         "out"
     )
-    processor = TaskProcessor(only_part(builder), SETTINGS, with_timers=False)
+    processor = TaskProcessor(only_part(builder), SETTINGS, iter, with_timers=False)
     outputs = batches(
         processor,
         [row("left", b"k", b"a", 1)],
@@ -287,7 +282,7 @@ def test_state_written_in_the_middle_of_a_batch_changes_nothing(monkeypatch: pyt
     ]
 
     def outputs() -> list[list[tuple[Any, ...]]]:
-        found = batches(TaskProcessor(part, SETTINGS, with_timers=False), *inputs)
+        found = batches(TaskProcessor(part, SETTINGS, iter, with_timers=False), *inputs)
         return [[(r.topic, r.key, r.value, r.timestamp_ms) for r in batch] for batch in found]
 
     expected = outputs()
@@ -314,7 +309,7 @@ def test_clock_timers_are_left_with_spark() -> None:
     builder = StreamsBuilder()
     builder.add_state_store(Stores.key_value_store("last", str, str, logged=False))
     builder.stream("in").process(Beat, stores=["last"]).to("out")
-    processor = TaskProcessor(only_part(builder), SETTINGS, with_timers=True)
+    processor = TaskProcessor(only_part(builder), SETTINGS, iter, with_timers=True)
     handle = FakeHandle()
     processor.init(handle)  # type: ignore[arg-type]
     rows = packets([row("in", b"k", b"v", 1)])
@@ -426,7 +421,7 @@ def test_an_error_names_the_record_it_came_from_through_a_shuffle() -> None:
     plan = builder.build().plan.decorated("app")
     part = plan.only(subtopologies(plan)[1])
     (topic,) = part.internal_topics
-    processor = TaskProcessor(part, SETTINGS, with_timers=False)
+    processor = TaskProcessor(part, SETTINGS, iter, with_timers=False)
     rows = [row(topic, b"k", b"v", 1, 4), row(topic, b"k", b"w", 2, 5)]
     for each in rows:
         each.origin_topic, each.origin_partition = "in", 3
@@ -447,7 +442,7 @@ def test_dead_letters_of_a_stage_go_past_the_tasks_behind_it() -> None:
     (batch,) = stage(
         [source_batch(("in", 1, b"k", good, 5), ("in", 2, b"k", b"poison", 6), ("in", 3, None, b"x", 7))]
     )
-    processor: TaskProcessor = loads(dumps(TaskProcessor(second, settings, with_timers=False)))
+    processor: TaskProcessor = loads(dumps(TaskProcessor(second, settings, iter, with_timers=False)))
     processor.init(FakeHandle())  # type: ignore[arg-type]
     found = results(processor.handleInputRows((0,), iter(as_packets(batch)), clock(0)))
     assert {(each.topic, each.key, each.value, each.timestamp_ms) for each in found} == {

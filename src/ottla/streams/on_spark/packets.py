@@ -1,7 +1,7 @@
 """Packets: many records in one Spark row, between the stages of a query with tasks.
 
 A row costs Spark's stateful operator, and its Python side, many times what a record costs a task. So records
-travel to tasks, and results leave them, as Arrow record batches inside a binary column. A packet holds
+travel to tasks as Arrow record batches inside a binary column. A packet holds
 records of one partition on their way into one task, in the order of their offsets.
 """
 
@@ -22,24 +22,20 @@ from ottla.spark.workers import settle
 from ottla.streams.errors import StreamsError
 from ottla.streams.on_spark.rows import (
     HEADERS_TYPE,
-    OUTPUT,
     OutputRows,
     as_list,
     header_list,
-    header_rows,
     read_rows,
     timestamps,
 )
 from ottla.streams.on_spark.slots import slot_of
-from ottla.streams.records import InputRecord, Origin, OutputRecord
+from ottla.streams.records import InputRecord, Origin
 
 # What Spark sees of records on their way into tasks.
 PACKETS = (
     "slot bigint, task int, topic string, origin_topic string, origin_partition int, "
     "first_offset bigint, last_offset bigint, sequence bigint, records binary"
 )
-# What Spark sees of results on their way out of tasks.
-RESULT_PACKETS = "records binary"
 
 PACKET_BYTES = 1024 * 1024
 # Each packet of a changelog touches most pages of a store: few large ones are restored faster.
@@ -287,27 +283,6 @@ def unpacked(packet: Any) -> Iterator[InputRecord]:
         header_list(headers),
         origins,
     )
-
-
-def pack_results(outputs: Sequence[OutputRecord]) -> bytes:
-    topics, keys, values, times_ms, headers, partitions = zip(*outputs, strict=True)
-    columns = [
-        pa.array(topics, pa.string()),
-        pa.array(keys, pa.binary()),
-        pa.array(values, pa.binary()),
-        pa.array([header_rows(each) for each in headers], HEADERS_TYPE),
-        pa.array(partitions, pa.int32()),
-        pa.array(np.array(times_ms, np.int64) * 1000).cast(OUTPUT.field("timestamp").type),
-    ]
-    data: bytes = pa.RecordBatch.from_arrays(columns, schema=OUTPUT).serialize().to_pybytes()
-    return data
-
-
-def unpack_results(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For ``mapInArrow``: results of tasks as rows for the sink."""
-    for batch in batches:
-        for packet in batch.column(0):
-            yield pa.ipc.read_record_batch(packet.as_buffer(), OUTPUT)
 
 
 def _coded(names: pa.Array) -> tuple[npt.NDArray[np.int32], list[str]]:

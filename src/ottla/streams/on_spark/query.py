@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
-from ottla.spark.exactly_once import Stage
 from ottla.spark.positions import to_stored
+from ottla.spark.task_writing import Stage, Staged, Unencoded
 from ottla.streams.on_spark.column_evaluator import as_column
 from ottla.streams.on_spark.columns import (
     ColumnHead,
@@ -24,11 +24,9 @@ from ottla.streams.on_spark.columns import (
 )
 from ottla.streams.on_spark.packets import (
     PACKETS,
-    RESULT_PACKETS,
     PackStage,
     grown,
     restored_packets,
-    unpack_results,
 )
 from ottla.streams.on_spark.query_plan import Aggregation, Kind, Query, results_topic
 from ottla.streams.on_spark.rows import AGGREGATED_SCHEMA
@@ -67,8 +65,8 @@ class QueryBuilder:
         self._begin = begin
         self._restored = restored
 
-    def build(self, query: Query) -> tuple[DataFrame, Stage | None]:
-        """Rows with topic, key, value, headers, partition and timestamp, or what a stage makes such of."""
+    def build(self, query: Query) -> DataFrame | Unencoded:
+        """Rows with topic, key, value, headers, partition and timestamp."""
         self._settings = replace(self._settings, query=query.label)
         match query.kind:
             case Kind.STATELESS:
@@ -125,14 +123,18 @@ class QueryBuilder:
         )
         return records.mapInArrow(restored, PACKETS).groupBy("slot")
 
-    def _stateless(self, plan: Plan) -> tuple[DataFrame, Stage | None]:
+    def _stateless(self, plan: Plan) -> DataFrame | Unencoded:
         heads = column_heads(plan)
         native = [(head, sink) for head in heads if head.nodes and (sink := ends_at(plan, head)) is not None]
         if len(native) == len(heads):
             rows = [_sink_rows(apply_columns(head, self._read([head.source])), sink) for head, sink in native]
-            return _union(rows), None
+            return _union(rows)
         frame, rest = self._behind_columns(plan, heads)
-        return frame, StatelessStage(rest, self._settings)
+        return self._staged(frame, StatelessStage(rest, self._settings))
+
+    def _staged(self, frame: DataFrame, stage: Stage) -> Unencoded:
+        """What a stage makes of rows, encoded in the same worker: between two, rows would go through Java."""
+        return Unencoded(self._session, lambda encode, types: frame.mapInArrow(Staged(stage, encode), types))
 
     def _shuffled(self, number: int, part: Plan, tasks: int, *, by_key_only: bool) -> DataFrame:
         """The output of a stateless part as packets for tasks, or as rows for Spark's own aggregation."""
@@ -188,18 +190,21 @@ class QueryBuilder:
                 frames.append(records.mapInArrow(PackStage(tasks, query.by_key), PACKETS))
         return _union(frames)
 
-    def _tasks(self, query: Query) -> tuple[DataFrame, Stage | None]:
+    def _tasks(self, query: Query) -> Unencoded:
         refuse_columns(query.plan)
         timers = query.has_clock_timers
-        processor = TaskProcessor(query.plan, self._settings, with_timers=timers)
         time_mode = "ProcessingTime" if timers else "None"
         grouped = self._inputs(query).groupBy("slot")
-        packets = grouped.transformWithState(
-            processor, RESULT_PACKETS, "Update", time_mode, self._changelogs(query.plan)
-        )
-        return packets, unpack_results
+        changelogs = self._changelogs(query.plan)
+        settings = self._settings
 
-    def _aggregation(self, query: Query, aggregation: Aggregation) -> tuple[DataFrame, Stage | None]:
+        def encoded(encode: Stage, types: str) -> DataFrame:
+            processor = TaskProcessor(query.plan, settings, encode, with_timers=timers)
+            return grouped.transformWithState(processor, types, "Update", time_mode, changelogs)
+
+        return Unencoded(self._session, encoded)
+
+    def _aggregation(self, query: Query, aggregation: Aggregation) -> DataFrame | Unencoded:
         from pyspark.sql import functions
 
         rows = self._inputs(query).where("key IS NOT NULL AND value IS NOT NULL")
@@ -235,18 +240,15 @@ class QueryBuilder:
         rows_of = ", ".join(
             f"named_struct('topic', '{each}', 'partition', {place})" for each, place in places.items()
         )
-        rows_for_sink = encoded.selectExpr(
+        return encoded.selectExpr(
             f"inline(array({rows_of}))",
             "key",
             "value",
             "CAST(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
             "timestamp_millis(timestamp_ms) AS timestamp",
         )
-        return rows_for_sink, None
 
-    def _behind_aggregation(
-        self, encoded: DataFrame, aggregation: Aggregation, logs: list[str]
-    ) -> tuple[DataFrame, Stage | None]:
+    def _behind_aggregation(self, encoded: DataFrame, aggregation: Aggregation, logs: list[str]) -> Unencoded:
         """Runs the nodes behind Spark's aggregation on its results."""
         topic = results_topic(aggregation.node)
         rows = encoded.selectExpr(
@@ -257,7 +259,7 @@ class QueryBuilder:
             "key",
             "value",
         )
-        return rows, StatelessStage(aggregation.rest, self._settings, copy_to=tuple(logs))
+        return self._staged(rows, StatelessStage(aggregation.rest, self._settings, copy_to=tuple(logs)))
 
 
 def _offsets_text(offsets: Mapping[tuple[str, int], int]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -118,6 +118,20 @@ class OutputRows:
             pa.array(self.values, pa.binary()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=_AGGREGATED)
+
+
+def output_batch(outputs: Sequence[OutputRecord]) -> pa.RecordBatch:
+    """At least one."""
+    topics, keys, values, times_ms, headers, partitions = zip(*outputs, strict=True)
+    columns = [
+        pa.array(topics, pa.string()),
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.binary()),
+        pa.array([header_rows(each) for each in headers], HEADERS_TYPE),
+        pa.array(partitions, pa.int32()),
+        pa.array(np.array(times_ms, np.int64) * 1000).cast(_TIMESTAMP),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=OUTPUT)
 
 
 def header_rows(headers: Headers) -> list[dict[str, Any]]:

@@ -16,11 +16,12 @@ import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from ottla.spark.task_writing import Stage
 from ottla.spark.workers import settle
 from ottla.streams.on_spark.global_tables import GlobalTables
-from ottla.streams.on_spark.packets import Packer, in_order, pack_results, unpacked
+from ottla.streams.on_spark.packets import Packer, in_order, unpacked
 from ottla.streams.on_spark.reports import Reports
-from ottla.streams.on_spark.rows import OutputRows, read_rows
+from ottla.streams.on_spark.rows import OutputRows, output_batch, read_rows
 from ottla.streams.on_spark.slots import partition_of
 from ottla.streams.plan.plan import Plan
 from ottla.streams.records import InputRecord, OutputRecord
@@ -141,11 +142,16 @@ class StatelessStage:
 
 
 class TaskProcessor(StatefulProcessor):
-    """Runs a stateful part: one group is one partition, one state map is one store."""
+    """Runs a stateful part: one group is one partition, one state map is one store.
 
-    def __init__(self, plan: Plan, settings: TaskSettings, *, with_timers: bool) -> None:
+    `encode` turns results, rows for the sink, into what Spark is given. It does so here because rows cost
+    Spark much, and so does another function in another worker.
+    """
+
+    def __init__(self, plan: Plan, settings: TaskSettings, encode: Stage, *, with_timers: bool) -> None:
         self._plan = plan
         self._settings = settings
+        self._encode = encode
         self._with_timers = with_timers
         self._states: dict[str, Any] = {}
         self._handle: StatefulProcessorHandle | None = None
@@ -214,8 +220,19 @@ class TaskProcessor(StatefulProcessor):
         records: Iterator[InputRecord],
         outputs: list[OutputRecord],
     ) -> Iterator[Any]:
-        """Rows with results, which Spark takes before it turns to the next group. To `outputs` they are
-        added until then."""
+        """Encoded results, which Spark takes before it turns to the next group."""
+        for batch in self._encode(self._results(partition, timer_values, records, outputs)):
+            for row in batch.to_pylist():
+                yield Row(**row)
+
+    def _results(
+        self,
+        partition: int,
+        timer_values: Any,
+        records: Iterator[InputRecord],
+        outputs: list[OutputRecord],
+    ) -> Iterator[pa.RecordBatch]:
+        """To `outputs` they are added until they are many."""
         now_ms = timer_values.getCurrentProcessingTimeInMs() if self._with_timers else _now_ms()
         changes = Changes(self._plan, self._settings.application_id, partition)
         backends = {name: self._backend(name) for name in self._states}
@@ -238,7 +255,7 @@ class TaskProcessor(StatefulProcessor):
                 for backend in backends.values():
                     backend.release()
             if len(outputs) >= _RESULTS_MAX:
-                yield Row(records=pack_results(outputs))
+                yield output_batch(outputs)
                 outputs.clear()
         task.fire_wall_clock_timers()
         task.flush()
@@ -252,7 +269,7 @@ class TaskProcessor(StatefulProcessor):
         )
         left = chain(outputs, changes.records(task.stream_time_ms))
         while results := list(islice(left, _RESULTS_MAX)):
-            yield Row(records=pack_results(results))
+            yield output_batch(results)
 
     def _backend(self, store: str) -> OrderedBackend:
         return OrderedBackend(MapStateHost(self._states[store]))
