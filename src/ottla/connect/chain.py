@@ -37,7 +37,18 @@ class Chain:
 
     def apply_columns(self, given: SourceColumns) -> SourceColumns | None:
         """None if one of them wants records."""
-        return None if self.steps else given
+        changed: SourceColumns | None = given
+        for step in self.steps:
+            if changed is None:
+                return None
+            if step.predicate is not None:
+                is_so = step.predicate.test_columns(changed)
+                if is_so is None:
+                    return None
+                if is_so == step.is_negated:
+                    continue
+            changed = step.transform.apply_columns(changed)
+        return changed
 
     def __bool__(self) -> bool:
         return bool(self.steps)

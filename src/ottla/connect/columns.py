@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ottla.connect.data import Schema, Struct
@@ -29,6 +29,10 @@ class Column(ABC):
 
     @abstractmethod
     def part(self, start: int, stop: int) -> Column: ...
+
+    def of(self, schema: Schema) -> Column:
+        """The same values under another schema."""
+        return replace(self, schema=schema)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,10 @@ class SourceColumns:
     def __len__(self) -> int:
         return len(self.value)
 
+    def part(self, start: int, stop: int) -> SourceColumns:
+        key = None if self.key is None else self.key.part(start, stop)
+        return replace(self, key=key, value=self.value.part(start, stop))
+
     def records(self) -> list[SourceRecord]:
         count = len(self)
         key_schema = None if self.key is None else self.key.schema
@@ -147,8 +155,9 @@ class SinkColumns:
     key: Column
     value: Column
     offset: Any
-    """A pa.Int64Array, as `timestamp_ms` is."""
-    timestamp_ms: Any
+    """A pa.Int64Array."""
+    timestamp: Any
+    """A pa.TimestampArray, in microseconds and UTC."""
 
     def __len__(self) -> int:
         return len(self.value)

@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from ottla import __version__
-from ottla.connect.columns import Column, SourceColumns
+from ottla.connect.columns import Column, SinkColumns, SourceColumns
 from ottla.connect.data import Schema, SchemaAndValue
 from ottla.connect.records import ConnectRecord, Header, SinkRecord, SourceRecord
 from ottla.connect.settings.definition import Settings
@@ -143,9 +143,17 @@ class SinkTask(ABC):
     @abstractmethod
     def start(self, given: Config) -> None: ...
 
+    takes_columns = False
+    """Whether `put_columns` is called where nobody wants records; known when `start` returns."""
+
     @abstractmethod
     def put(self, records: Sequence[SinkRecord]) -> None:
         """RetriableError: the same records come again, after a while."""
+
+    def put_columns(self, records: SinkColumns) -> None:
+        """As `put`, of many records of one partition. After any DataError the same records come to `put`, so
+        none of them may have been taken."""
+        raise NotImplementedError
 
     def open(self, partitions: Collection[Partition]) -> None:  # noqa: B027
         """Partitions that come to this task."""
@@ -259,6 +267,10 @@ class Transform(Plugin, ABC, Generic[AnyRecord]):
     def apply(self, record: AnyRecord) -> AnyRecord | None:
         """None drops the record."""
 
+    def apply_columns(self, records: SourceColumns) -> SourceColumns | None:
+        """What `apply` makes of each of them; None where it has to be asked for each."""
+        return None
+
 
 class Predicate(Plugin, ABC):
     def __init__(self, given: Config) -> None:
@@ -266,3 +278,7 @@ class Predicate(Plugin, ABC):
 
     @abstractmethod
     def test(self, record: ConnectRecord) -> bool: ...
+
+    def test_columns(self, records: SourceColumns) -> bool | None:
+        """What `test` says of all of them; None where it has to be asked for each."""
+        return None

@@ -27,7 +27,7 @@ class Connection:
     def __init__(self, bootstrap_servers: str, properties: Mapping[str, str]) -> None:
         self.cluster = ClusterClient(AsyncioNetwork(), bootstrap_servers, properties)
         self._loop = uvloop.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="ottla-client", daemon=True).start()
+        threading.Thread(target=self._serve, name="ottla-client", daemon=True).start()
 
     def run(self, action: Coroutine[Any, Any, T]) -> T:
         future = asyncio.run_coroutine_threadsafe(action, self._loop)
@@ -48,6 +48,10 @@ class Connection:
     def close(self) -> None:
         """Whoever waits for something then waits in vain."""
         self.call(self._end)
+
+    def _serve(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
 
     def _end(self) -> None:
         self.cluster.close()

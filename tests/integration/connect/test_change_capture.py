@@ -20,8 +20,10 @@ from postgres_server import PostgresServer, postgres_server  # noqa: E402
 from test_moving_records import PLAIN, ask, committed_values, create, task_state, until  # noqa: E402
 from worker_process import our_worker, settings_of  # noqa: E402
 
+from ottla.connect.columns import SourceColumns  # noqa: E402
 from ottla.connect.connectors.postgres.database import ReplicationStream  # noqa: E402
 from ottla.connect.connectors.postgres.task import PostgresSourceTask  # noqa: E402
+from ottla.connect.running.source_task import SourceRunner  # noqa: E402
 from ottla.testing import InProcessBroker  # noqa: E402
 
 JSON_KEYS = {"key.converter": "JsonConverter", "key.converter.schemas.enable": "false"}
@@ -367,7 +369,8 @@ class Alone:
         records: list[Any] = []
         deadline = time.monotonic() + 30
         while len(records) < count and time.monotonic() < deadline:
-            records += self.task.poll()
+            polled = self.task.poll()
+            records += polled.records() if isinstance(polled, SourceColumns) else polled
         return records
 
 
@@ -435,6 +438,56 @@ def test_a_transaction_goes_on_in_the_middle(server: PostgresServer) -> None:
         assert [state(record)[1] for record in rest] == list(range(19, 51))
         second.task.commit()
         second.task.stop()
+
+
+def test_rows_are_the_same_in_their_topics_as_columns_and_one_by_one(
+    broker: InProcessBroker, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for the names and times of two connectors that read the same tables."""
+    written: set[str] = set()
+    write_columns = SourceRunner._write_columns
+
+    def writing(runner: SourceRunner, given: SourceColumns) -> bool:
+        is_written = write_columns(runner, given)
+        written.add(f"{runner.task.connector} {'columns' if is_written else 'records'}")
+        return is_written
+
+    monkeypatch.setattr(SourceRunner, "_write_columns", writing)
+    with server.connect() as database:
+        database.execute(
+            "CREATE TABLE way_a (id bigint PRIMARY KEY, t text, n int, b bool NOT NULL, z timestamptz, "
+            "d date, p numeric(9,2), j jsonb, f float8)"
+        )
+        database.execute(
+            "INSERT INTO way_a SELECT n, CASE mod(n, 5) WHEN 0 THEN NULL WHEN 1 THEN '' WHEN 2 THEN "
+            "E'quoted \"x\",\\\\\n\tend' WHEN 3 THEN U&'\\0007\\20ac' ELSE 'plain' END, "
+            "nullif(mod(n, 3), 0), mod(n, 2) = 0, CASE WHEN n = 7 THEN 'infinity' ELSE now() END, "
+            "'2024-02-29', n / 3.0, '{\"a\": 1}', n / 7.0 FROM generate_series(1, 3000) n"
+        )
+        database.execute("CREATE TABLE way_b (single text)")
+        database.execute("INSERT INTO way_b VALUES (NULL), (''), ('last')")
+    given = settings_of(broker.bootstrap_servers) | PLAIN | JSON_KEYS | {"group.id": "ways"}
+    given |= {f"{name}.storage.topic": f"ways-{name}" for name in ("config", "offset", "status")}
+    found: dict[str, list[Any]] = {}
+    with our_worker(given) as worker:
+        for name, more in (("fast", {}), ("slow", {"producer.override.statistics.interval.ms": "0"})):
+            capture(
+                worker.address, server, name, table_include_list="public.way_.*", max_batch_size="700",
+                **more,
+            )  # fmt: skip
+            found[name] = changes(broker, f"{name}.public.way_a", 3000)
+            found[name] += changes(broker, f"{name}.public.way_b", 3)
+            ask(worker.address, "DELETE", f"/connectors/{name}")
+    assert written == {"fast columns", "slow records"}
+    for _, value in found["fast"] + found["slow"]:
+        for part in (value, value["source"]):
+            for varying in ("name", "ts_ms", "ts_us", "ts_ns", "lsn", "sequence"):
+                part.pop(varying, None)
+    assert found["fast"] == found["slow"]
+    marks = [value["source"]["snapshot"] for _, value in found["fast"]]
+    assert marks == [
+        "first", *["true"] * 2998, "last_in_data_collection", "first_in_data_collection", "true", "last"
+    ]  # fmt: skip
 
 
 def failed(address: str, name: str) -> str:

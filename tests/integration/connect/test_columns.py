@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from worker_process import ask, our_worker, settings_of
 
+from ottla.connect.connectors.files import FileSinkTask
 from ottla.connect.running.source_task import SourceRunner
 from ottla.testing import InProcessBroker
 
 WAIT_S = 30.0
 STRINGS = {"key.converter": "StringConverter", "value.converter": "StringConverter"}
-ONE_BY_ONE = {"producer.override.statistics.interval.ms": "0"}
+ONE_BY_ONE = {f"{kind}.override.statistics.interval.ms": "0" for kind in ("producer", "consumer")}
 """A setting that only one of the clients knows."""
 
 
@@ -35,7 +36,7 @@ def address(broker: InProcessBroker) -> Iterator[str]:
 
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
-    """By connector, whether its source gave columns, and whether they were written as such."""
+    """Of a source by its name, of a sink by its file: whether it wrote columns, or records."""
     seen: dict[str, set[str]] = {}
     write, write_columns = SourceRunner._write, SourceRunner._write_columns
 
@@ -49,6 +50,18 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
             seen.setdefault(runner.task.connector, set()).add("columns")
         return is_written
 
+    put, put_columns = FileSinkTask.put, FileSinkTask.put_columns
+
+    def putting(task: FileSinkTask, records: Any) -> None:
+        seen.setdefault(Path(task._path).name, set()).add("records")
+        put(task, records)
+
+    def putting_columns(task: FileSinkTask, records: Any) -> None:
+        put_columns(task, records)
+        seen.setdefault(Path(task._path).name, set()).add("columns")
+
+    monkeypatch.setattr(FileSinkTask, "put", putting)
+    monkeypatch.setattr(FileSinkTask, "put_columns", putting_columns)
     monkeypatch.setattr(SourceRunner, "_write", writing)
     monkeypatch.setattr(SourceRunner, "_write_columns", writing_columns)
     return seen
@@ -152,3 +165,108 @@ def test_a_topic_that_goes_while_columns_are_written_fails_the_task_with_the_rem
     ask(address, "POST", "/connectors/gone/restart?includeTasks=true")
     assert values_of(broker, "gone", 1) == [b"second"]
     ask(address, "DELETE", "/connectors/gone")
+
+
+def create_topic(broker: InProcessBroker, name: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result()
+
+
+def group_offsets(address: str, name: str) -> dict[int, int]:
+    rows = ask(address, "GET", f"/connectors/{name}/offsets")["offsets"]
+    return {row["partition"]["kafka_partition"]: row["offset"]["kafka_offset"] for row in rows}
+
+
+def test_a_topic_is_the_same_in_its_file_whichever_way_its_records_go(
+    address: str, broker: InProcessBroker, tmp_path: Path, ways: dict[str, set[str]]
+) -> None:
+    create_topic(broker, "mixed", 1)
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "mixed"}
+    producer = Producer({**settings, "compression.type": "lz4"})
+    producer.init_transactions()
+    for number in range(40):
+        producer.begin_transaction()
+        producer.produce("mixed", f"first of {number}", key=b"k")
+        producer.produce("mixed", None, key=b"tombstone")
+        producer.produce("mixed", "größer", headers={"h": b"v"} if number == 30 else None)
+        producer.produce("mixed", b"not \xff text" if number == 20 else b"")
+        if number % 5 == 4:
+            producer.flush()
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+    for name, more in (("columns", {}), ("records", ONE_BY_ONE)):
+        create(
+            address, f"mixed-{name}", "FileStreamSink", more,
+            file=f"{tmp_path}/{name}", topics="mixed", errors_tolerance="all",
+            errors_deadletterqueue_topic_name=f"{name}-dead",
+            consumer_override_max_partition_fetch_bytes="2000",
+        )  # fmt: skip
+    expected = [
+        line
+        for number in range(40)
+        if number % 5 != 4
+        for line in (f"first of {number}", "null", "größer", "")
+        if (number, line) != (20, "")
+    ]
+    for name in ("columns", "records"):
+        out = tmp_path / name
+        until(lambda out=out: out.exists() and len(out.read_text().splitlines()) >= len(expected))
+        assert out.read_text().splitlines() == expected
+        assert values_of(broker, f"{name}-dead", 1) == [b"not \xff text"]
+        # The last marker may be counted or not; what is before it is done.
+        until(lambda name=name: group_offsets(address, f"mixed-{name}").get(0, 0) >= 5 * 39 - 1)
+        ask(address, "DELETE", f"/connectors/mixed-{name}")
+    assert ways == {"columns": {"columns", "records"}, "records": {"records"}}
+
+
+def test_tasks_that_come_and_go_leave_out_no_record_of_their_partitions(
+    address: str, broker: InProcessBroker, tmp_path: Path, ways: dict[str, set[str]]
+) -> None:
+    create_topic(broker, "shared", 4)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    out = tmp_path / "shared"
+
+    def produce(begin: int, end: int) -> None:
+        for number in range(begin, end):
+            producer.produce("shared", str(number), partition=number % 4)
+        producer.flush()
+
+    def there(count: int) -> bool:
+        return out.exists() and len(set(out.read_text().split())) == count
+
+    produce(0, 2000)
+    given = {"file": str(out), "topics": "shared"}
+    create(address, "shared", "FileStreamSink", given, tasks_max="1")
+    until(lambda: there(2000))
+    create(address, "shared", "FileStreamSink", given, tasks_max="2")
+    produce(2000, 4000)
+    until(lambda: there(4000))
+    ask(address, "PUT", "/connectors/shared/pause")
+    until(lambda: task_of(address, "shared")["state"] == "PAUSED")
+    create(address, "shared", "FileStreamSink", given, tasks_max="1")
+    produce(4000, 6000)
+    ask(address, "PUT", "/connectors/shared/resume")
+    until(lambda: there(6000))
+    until(lambda: group_offsets(address, "shared") == dict.fromkeys(range(4), 1500))
+    # At least once; who was stopped in good order had said how far it was.
+    assert sorted(map(int, out.read_text().split())) == list(range(6000))
+    assert ways == {"shared": {"columns"}}
+    ask(address, "DELETE", "/connectors/shared")
+
+
+def test_a_topic_that_goes_while_columns_are_read_fails_the_task_by_name(
+    address: str, broker: InProcessBroker, tmp_path: Path
+) -> None:
+    create_topic(broker, "fleeting", 1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce("fleeting", "only")
+    producer.flush()
+    out = tmp_path / "out"
+    create(address, "fleeting", "FileStreamSink", file=str(out), topics="fleeting")
+    until(lambda: out.exists() and out.read_text() == "only\n")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.delete_topics(["fleeting"])["fleeting"].result()
+    failed = until(lambda: (task := task_of(address, "fleeting"))["state"] == "FAILED" and task)
+    assert "the topic fleeting is gone" in failed["trace"]
+    ask(address, "DELETE", "/connectors/fleeting")

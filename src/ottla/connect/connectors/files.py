@@ -18,11 +18,11 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, BinaryIO, ClassVar, Final, TextIO
+from typing import Any, BinaryIO, ClassVar, Final
 
-from ottla.connect.columns import Flat, SourceColumns
-from ottla.connect.connectors.lines import lines_of
-from ottla.connect.data import STRING, Schema, Struct, plain, struct_of
+from ottla.connect.columns import Flat, SinkColumns, SourceColumns
+from ottla.connect.connectors.lines import as_lines, lines_of
+from ottla.connect.data import STRING, Kind, Schema, Struct, plain, struct_of
 from ottla.connect.errors import ConnectError, DataError
 from ottla.connect.plugin import Config, SinkConnector, SinkTask, SourceConnector, SourceTask
 from ottla.connect.records import SinkRecord, SourceRecord
@@ -304,21 +304,22 @@ class FileStreamSource(SourceConnector):
 
 class FileSinkTask(SinkTask):
     def __init__(self) -> None:
-        self._file: TextIO | None = None
+        self._file: BinaryIO | None = None
 
     def start(self, given: Config) -> None:
         config = FileStreamSink.settings.parse(given)
         self._path = config["file"]
         self._write = {"lines": self._line, "json": self._json, "csv": self._csv}[config["format"]]
+        self.takes_columns = config["format"] == "lines"
         self._columns: list[str] | None = None
         if not self._path:
-            self._file = sys.stdout
+            self._file = sys.stdout.buffer
             return
         try:
-            self._file = open(self._path, "a+", encoding="utf-8", newline="")  # noqa: SIM115
+            self._file = open(self._path, "ab+")  # noqa: SIM115
             if config["format"] == "csv":
                 self._file.seek(0)
-                self._columns = next(csv.reader([self._file.readline()]), None) or None
+                self._columns = next(csv.reader([_text(self._file.readline())]), None) or None
                 self._file.seek(0, io.SEEK_END)
         except OSError as error:
             raise ConnectError(
@@ -326,15 +327,24 @@ class FileSinkTask(SinkTask):
             ) from error
 
     def put(self, records: Sequence[SinkRecord]) -> None:
-        assert self._file is not None
         texts = []
         for record in records:
             try:
                 texts.append(self._write(record))
             except DataError as error:
                 self.context.report(record, error)
+        self._append("".join(texts).encode())
+
+    def put_columns(self, records: SinkColumns) -> None:
+        value = records.value
+        if not isinstance(value, Flat) or value.schema.kind is not Kind.STRING:
+            raise DataError("only text is a line as it is")
+        self._append(as_lines(value.array))
+
+    def _append(self, data: bytes | memoryview) -> None:
+        assert self._file is not None
         try:
-            self._file.write("".join(texts))
+            self._file.write(data)
         except OSError as error:
             raise self._unwritable(error) from error
 

@@ -1,4 +1,4 @@
-"""Bytes of a text file as a column of its lines."""
+"""Bytes of a text file as a column of its lines, and back."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 from ottla.records.arrow_arrays import as_text, binaries, binaries_of
 
@@ -46,3 +47,11 @@ def lines_of(data: bytes) -> Lines:
             made = [data[start:stop].decode(errors="replace").encode() for start, stop in pairs]
             return Lines(as_text(binaries_of(made)), ends, rest)
     return Lines(as_text(binaries(whole.translate(None, b"\r\n"), stops - starts)), ends, rest)
+
+
+def as_lines(texts: Any) -> memoryview:
+    """Each of a pa.StringArray with a line feed behind it; null is the word null."""
+    feed, null = (as_text(binaries_of([word]))[0] for word in (b"\n", b"null"))
+    nothing = as_text(binaries_of([b""]))[0]
+    filled = pc.fill_null(texts, null) if texts.null_count else texts
+    return memoryview(pc.binary_join_element_wise(filled, feed, nothing).buffers()[2])

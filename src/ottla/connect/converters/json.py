@@ -9,7 +9,9 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, ClassVar, Final
 
+from ottla.connect.columns import Column
 from ottla.connect.converters.common import CONVERTER_TYPE
+from ottla.connect.converters.json_columns import joined
 from ottla.connect.data import (
     DECIMAL,
     INTEGER_BITS,
@@ -115,6 +117,12 @@ class JsonConverter(Converter, HeaderConverter):
             shown = None if schema is None else self._schema_json(schema)
             return _dumps({"schema": shown, "payload": payload})
         return _dumps(payload)
+
+    def columns_to_bytes(self, topic: str, column: Column) -> Any:
+        before, after = b"", b""
+        if self._has_schemas:
+            before, after = b'{"schema":' + _dumps(self._schema_json(column.schema)) + b',"payload":', b"}"
+        return joined(column, lambda schema, value: _dumps(self._write(schema, value)), before, after)
 
     def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
         if data is None:

@@ -24,7 +24,7 @@ from ottla.client.transaction import new_producer
 from ottla.records.compression import CODEC_NAMES
 from ottla.records.producer import ProducerIdentity
 from ottla.records.stamp import next_sequence, stamped
-from ottla.spark.connection import Connection, shared_connection
+from ottla.spark.connection import Connection
 from ottla.wire.errors import KafkaError
 
 T = TypeVar("T")
@@ -72,7 +72,8 @@ _SECURITY: Final = ("security.", "ssl.", "sasl.")
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    connection: Connection
+    bootstrap: str
+    properties: Mapping[str, str]
     codec: int
     batch_bytes: int
     record_bytes_max: int
@@ -89,14 +90,15 @@ def settings_of(client: Mapping[str, str]) -> ProducerSettings | None:
     try:
         size_max = int(client.get("max.request.size", _SIZE_MAX_DEFAULT))
         return ProducerSettings(
-            shared_connection(client["bootstrap.servers"], properties),
+            client["bootstrap.servers"],
+            properties,
             CODEC_NAMES.index(codec),
             min(int(client.get("batch.size", _BATCH_BYTES_DEFAULT)), size_max),
             size_max - _RECORD_OVERHEAD_BYTES,
             int(client.get("buffer.memory", _BUFFER_BYTES_DEFAULT)),
         )
-    except (SecurityError, ValueError):
-        # The other client says what is wrong with it, or knows more.
+    except ValueError:
+        # The other client says what is wrong with it.
         return None
 
 
@@ -105,12 +107,16 @@ class CannotSend(Exception):
 
 
 class ColumnProducer:
-    """Used by one thread. `failed` is told, by another, of records that cannot be written any more."""
+    """Used by one thread. `failed` is told, by another, of records that cannot be written any more.
+    CannotSend for settings that no connection can be made with."""
 
     def __init__(self, settings: ProducerSettings, failed: Callable[[str, Exception], None]) -> None:
         self._settings = settings
-        self._connection = settings.connection
-        self._cluster: ClusterClient = settings.connection.cluster
+        try:
+            self._connection = Connection(settings.bootstrap, settings.properties)
+        except (SecurityError, ValueError) as error:
+            raise CannotSend(str(error)) from error
+        self._cluster: ClusterClient = self._connection.cluster
         self._failed = failed
         self._identity: ProducerIdentity | None = None
         self._counts: dict[str, tuple[int, float]] = {}
@@ -119,7 +125,7 @@ class ColumnProducer:
         self._lanes: dict[tuple[str, int], _Lane] = {}
         self._changed = threading.Condition()
         self._unwritten_bytes = 0
-        self._is_closed = False
+        self._has_ended = False
 
     def send(
         self, topic: str, keys: Any, values: Any, timestamp_ms: int | None, stop: Callable[[], bool]
@@ -163,13 +169,14 @@ class ColumnProducer:
     def flush(self, timeout_s: float) -> bool:
         """Whether all is acknowledged."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._unwritten_bytes or self._is_closed, timeout_s)
+            return self._changed.wait_for(
+                lambda: not self._unwritten_bytes or self._has_ended, timeout_s
+            ) and (not self._unwritten_bytes)
 
     def close(self) -> None:
         """What is not acknowledged yet may be in its topic or not."""
-        with self._changed:
-            self._is_closed = True
         self._connection.run(self._cancel())
+        self._connection.close()
 
     def _partition_count(self, topic: str, stop: Callable[[], bool]) -> int:
         known = self._counts.get(topic)
@@ -212,10 +219,13 @@ class ColumnProducer:
 
     def fail(self, topic: str, error: Exception) -> None:
         self._failed(topic, error)
+        with self._changed:
+            self._has_ended = True
+            self._changed.notify_all()
 
     async def _cancel(self) -> None:
         for lane in self._lanes.values():
-            lane.cancel()
+            await lane.cancel()
 
 
 class _Lane:
@@ -235,10 +245,11 @@ class _Lane:
         if self._task is None and not self._has_failed:
             self._task = asyncio.ensure_future(self._run())
 
-    def cancel(self) -> None:
+    async def cancel(self) -> None:
         self._has_failed = True
         if self._task is not None:
             self._task.cancel()
+            await asyncio.wait([self._task])
         self._sender.cancel()
 
     async def _run(self) -> None:

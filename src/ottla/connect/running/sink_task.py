@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.connect.clients import consumer_of, producer_of
 from ottla.connect.connector_settings import TOPICS, TOPICS_REGEX
-from ottla.connect.errors import ConnectError, RetriableError
+from ottla.connect.errors import ConnectError, DataError, RetriableError
 from ottla.connect.plugin import Partition, SinkConnector, SinkTask
 from ottla.connect.records import SinkRecord
+from ottla.connect.running import column_reader
+from ottla.connect.running.column_reader import Chunk, ColumnReader, TopicMissing
 from ottla.connect.running.environment import Worker
 from ottla.connect.running.failures import Letter, Origin, Skipped, Stage
+from ottla.connect.running.fetched import Messages, columns_are_read, sink_columns
 from ottla.connect.running.record_task import Order, RecordRunner
 from ottla.connect.running.task_thread import Reports
+from ottla.records.compression import CorruptRecords
+
+if TYPE_CHECKING:
+    from ottla.records.arrow import ArrowDecoder
 
 _POLL_S: Final = 0.2
 _POLL_RECORDS_MAX: Final = 2000
@@ -57,7 +64,7 @@ class SinkRunner(RecordRunner):
         self._retry_at_s = 0.0
         self._done: dict[Partition, int] = {}
         """Up to where the task has taken records, and not flushed yet."""
-        self._given_messages: Sequence[Any] = ()
+        self._given_messages: Iterable[Any] = ()
         """What `_pending`, or what the task is given now, was made of."""
         self._ends: dict[Partition, int] = {}
         """Behind those, and behind what was skipped among them."""
@@ -65,6 +72,17 @@ class SinkRunner(RecordRunner):
         self._assigned_topics: set[str] = set()
         self._flushed_s = self._looked_s = time.monotonic()
         self._are_paused = False
+        self._missed_s: float | None = None
+        """When a topic was looked for in vain."""
+        self._reader: ColumnReader | None = None
+        self._decoders: dict[Partition, ArrowDecoder] = {}
+        self._unplaced: set[Partition] = set()
+        """Assigned, and not read yet."""
+        self._at: dict[Partition, int] = {}
+        """Up to where the reader's records were given."""
+        self._chunk: Chunk | None = None
+        self._batches: Iterator[Any] = iter(())
+        """What is left of it."""
 
     def report(self, record: SinkRecord, error: Exception) -> None:
         place = record.original_topic, record.original_partition, record.offset
@@ -86,10 +104,16 @@ class SinkRunner(RecordRunner):
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
         }
-        self._consumer = consumer_of({"client.id": f"connector-consumer-{self.task}", **client}, wanted)
+        client = {"client.id": f"connector-consumer-{self.task}", **client}
+        ignored: set[str] = set()
+        self._consumer = consumer_of(client, wanted, ignored)
         self._sink = self._kind()
         self._sink.context = self
         self._sink.start(self._given)
+        if self._sink.takes_columns and not self._chain and columns_are_read(self._converters):
+            meant = {name: value for name, value in client.items() if name not in ignored}
+            settings = column_reader.settings_of(meant)
+            self._reader = None if settings is None else ColumnReader(settings)
         pattern = self._values[TOPICS_REGEX]
         topics = [f"^{pattern}$"] if pattern else self._values[TOPICS]
         self._consumer.subscribe(
@@ -103,6 +127,8 @@ class SinkRunner(RecordRunner):
             self._consume(min(_POLL_S, max(0.0, self._retry_at_s - time.monotonic())))
             if time.monotonic() >= self._retry_at_s:
                 self._put(self._pending)
+        elif self._reader is not None:
+            self._turn_columns(self._reader)
         elif messages := self._consume(_POLL_S):
             self._given_messages = messages
             self._ends.clear()
@@ -111,6 +137,8 @@ class SinkRunner(RecordRunner):
             self._flush()
         if time.monotonic() - self._looked_s >= _LAG_S:
             self._look_at_lag()
+        if self._missed_s is not None and time.monotonic() - self._missed_s >= _LOOK_S:
+            self._look_for_topic()
 
     def turn_paused(self) -> None:
         self._set_paused(True)
@@ -124,6 +152,8 @@ class SinkRunner(RecordRunner):
     def tear_down(self) -> None:
         if self._consumer is not None:
             self._consumer.close()
+        if self._reader is not None:
+            self._reader.close()
         if self._sink is not None:
             self._sink.stop()
         if self._letters is not None:
@@ -142,6 +172,7 @@ class SinkRunner(RecordRunner):
                 found.append(message)
             elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 self._miss_topic()
+                self._missed_s = time.monotonic()
                 _log.warning("%s: %s; waiting for the topic", self.task, error.str())
             elif error.fatal() or not error.retriable():
                 raise ConnectError(f"records cannot be read: {error.str()}")
@@ -160,6 +191,18 @@ class SinkRunner(RecordRunner):
             f"the topic {', '.join(gone)} is gone, and with it what was not read yet. Make it anew or take "
             "it out of topics, and restart the task"
         )
+
+    def _look_for_topic(self) -> None:
+        """By itself the client would look again after five minutes."""
+        from confluent_kafka import KafkaException
+
+        try:
+            there = self._consumer.list_topics(timeout=_CLOSE_S).topics
+        except KafkaException as error:
+            _log.warning("%s: %s; looking again", self.task, error.args[0].str())
+            there = {}
+        is_there = all(topic in there for topic in self._values[TOPICS] or ())
+        self._missed_s = None if is_there else time.monotonic()
 
     def _converted(self, messages: Sequence[Any]) -> list[SinkRecord]:
         records = []
@@ -243,9 +286,93 @@ class SinkRunner(RecordRunner):
         )
         return attempt(Stage.TRANSFORMATION, lambda: self._chain.apply(record), origin, self._chain)
 
+    # Reading as columns
+
+    def _turn_columns(self, reader: ColumnReader) -> None:
+        # Nothing comes this way, since partitions are paused there, but the group hears of the member.
+        self._consume(0)
+        if self._unplaced:
+            self._begin_reading(reader)
+        batch = next(self._batches, None)
+        if batch is not None:
+            self._put_batch(batch)
+            return
+        if self._chunk is not None:
+            # Also behind what is not to be seen, such as the ends of transactions.
+            self._at[self._chunk.place] = self._done[self._chunk.place] = self._chunk.next_offset
+            self._chunk = None
+        try:
+            self._chunk = reader.take(_POLL_S)
+        except TopicMissing as error:
+            self._miss_topic()
+            _log.warning("%s: %s; waiting for the topic", self.task, error)
+        if self._chunk is not None:
+            self._batches = self._decoded(self._chunk)
+
+    def _begin_reading(self, reader: ColumnReader) -> None:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        self._consumer.pause(self._consumer.assignment())
+        places = [TopicPartition(*place) for place in sorted(self._unplaced)]
+        try:
+            found = self._consumer.committed(places, timeout=_CLOSE_S)
+        except KafkaException as error:
+            _log.warning("%s: offsets of the group: %s; asking again", self.task, error.args[0].str())
+            return
+        offsets = {
+            (each.topic, each.partition): each.offset if each.offset >= 0 else None
+            for each in found
+            if each.error is None
+        }
+        reader.add(offsets)
+        self._at |= {place: offset for place, offset in offsets.items() if offset is not None}
+        self._unplaced -= offsets.keys()
+
+    def _decoded(self, chunk: Chunk) -> Iterator[Any]:
+        from ottla.records.arrow import ArrowDecoder, find_spans
+
+        decoder = self._decoders.get(chunk.place)
+        if decoder is None:
+            decoder = self._decoders[chunk.place] = ArrowDecoder(*chunk.place, include_headers=True)
+        spans = find_spans(chunk.records)
+        try:
+            yield from decoder.decode(chunk.records, spans, chunk.offset, chunk.next_offset, chunk.aborted)
+        except CorruptRecords as error:
+            raise ConnectError(f"records cannot be read: {error}") from error
+
+    def _put_batch(self, batch: Any) -> None:
+        assert self._sink is not None
+        assert self._chunk is not None
+        topic, partition = place = self._chunk.place
+        if topic not in self._topics:
+            self._topics.add(topic)
+            self._worker.topic_used(self.task, topic)
+        self._ends.clear()
+        columns = sink_columns(batch, topic, partition, self._converters)
+        if columns is not None:
+            self._given_messages = messages = Messages(batch, topic, partition)
+            self._ends[place] = batch.column("offset")[-1].as_py() + 1
+            try:
+                self._sink.put_columns(columns)
+            except DataError as error:
+                _log.debug("%s: %d records go one by one: %s", self.task, len(columns), error)
+            except RetriableError as error:
+                self._wait_with(self._converted(messages.every()), error)
+                return
+            else:
+                self._taken(len(columns))
+                self._at |= self._done
+                return
+        self._given_messages = Messages(batch, topic, partition).every()
+        self._put(self._converted(self._given_messages))
+        self._at |= self._done
+
     def _look_at_lag(self) -> None:
         """By what the client knows without asking: ends of partitions come with the records."""
         self._looked_s = time.monotonic()
+        if self._reader is not None:
+            self._lag = self._reader.lag(self._at)
+            return
         lag = 0
         for place in self._consumer.position(self._consumer.assignment()):
             _, end = self._consumer.get_watermark_offsets(place, cached=True)
@@ -260,13 +387,19 @@ class SinkRunner(RecordRunner):
             if records:
                 self._sink.put(records)
         except RetriableError as error:
-            _log.warning(
-                "%s: %s; the same %d records come again in %g s", self.task, error, len(records), _RETRY_S
-            )
-            self._pending, self._retry_at_s = records, time.monotonic() + _RETRY_S
+            self._wait_with(records, error)
             return
+        self._taken(len(records))
+
+    def _wait_with(self, records: list[SinkRecord], error: RetriableError) -> None:
+        _log.warning(
+            "%s: %s; the same %d records come again in %g s", self.task, error, len(records), _RETRY_S
+        )
+        self._pending, self._retry_at_s = records, time.monotonic() + _RETRY_S
+
+    def _taken(self, count: int) -> None:
         self._pending, self._given_messages = [], ()
-        self._records += len(records)
+        self._records += count
         # What was skipped among them counts only now: an offset behind it is behind the others, too.
         self._done |= self._ends
         self._ends.clear()
@@ -327,7 +460,10 @@ class SinkRunner(RecordRunner):
     def _assigned(self, _: Any, partitions: Sequence[Any]) -> None:
         assert self._sink is not None
         self._assigned_topics |= {each.topic for each in partitions}
-        self._sink.open([(each.topic, each.partition) for each in partitions])
+        places = [(each.topic, each.partition) for each in partitions]
+        self._sink.open(places)
+        if self._reader is not None:
+            self._unplaced.update(places)
         # Whether they are to be paused is said again in the next turn.
         self._are_paused = False
 
@@ -341,6 +477,12 @@ class SinkRunner(RecordRunner):
         for place in gone:
             self._done.pop(place, None)
             self._ends.pop(place, None)
+            self._at.pop(place, None)
+        self._unplaced -= gone
+        if self._reader is not None:
+            self._reader.remove(gone)
+        if self._chunk is not None and self._chunk.place in gone:
+            self._chunk, self._batches = None, iter(())
         self._pending = [
             record
             for record in self._pending
@@ -349,6 +491,11 @@ class SinkRunner(RecordRunner):
         self._sink.close(sorted(gone))
 
     def _set_paused(self, are_paused: bool) -> None:
-        if are_paused != self._are_paused and (assigned := self._consumer.assignment()):
+        # What the reader reads stays paused here.
+        if (
+            self._reader is None
+            and are_paused != self._are_paused
+            and (assigned := self._consumer.assignment())
+        ):
             (self._consumer.pause if are_paused else self._consumer.resume)(assigned)
             self._are_paused = are_paused

@@ -187,43 +187,48 @@ class SourceRunner(RecordRunner):
         """Without a Python object per record; False where that is not possible, and nothing was written."""
         if self._column_settings is None:
             return False
-        made = self._made_columns(given)
-        if made is None:
+        try:
+            changed = self._chain.apply_columns(given)
+            made = None if not changed else self._made_columns(changed)
+        except Exception as error:
+            # Which record it is, and what becomes of it, is found out one by one.
+            _log.debug("%s: %d records go one by one: %s", self.task, len(given), error)
             return False
+        if changed is None or (changed and made is None):
+            return False
+        if made is None:
+            # All of them were dropped.
+            self._note_columns(given)
+            return True
         topic, keys, values = made
-        if self._column_producer is None:
-            self._column_producer = ColumnProducer(self._column_settings, self._columns_failed)
         self._use_topic(topic)
         # Records that went the other way are to stand before these.
         while len(self._producer) and self._producer.flush(_FULL_S):
             if self._is_to_end():
                 return False
         try:
+            if self._column_producer is None:
+                self._column_producer = ColumnProducer(self._column_settings, self._columns_failed)
             self._column_producer.send(topic, keys, values, given.timestamp_ms, self._is_to_end)
         except CannotSend as reason:
             _log.debug("%s: %d records go one by one: %s", self.task, len(given), reason)
             return False
-        self._records += len(given)
-        if given.source_partition is not None:
-            self._note_offset(given.source_partition, given.source_offset)
+        self._records += len(values)
+        self._note_columns(given)
         return True
 
+    def _note_columns(self, given: SourceColumns) -> None:
+        if given.source_partition is not None:
+            self._note_offset(given.source_partition, given.source_offset)
+
     def _made_columns(self, given: SourceColumns) -> tuple[str, Any, Any] | None:
-        """The topic, keys and values as pa.BinaryArrays; None if a transform or a converter wants records."""
-        changed = self._chain.apply_columns(given)
-        if changed is None:
-            return None
-        converters, topic = self._converters, changed.topic
-        try:
-            values = converters.value.columns_to_bytes(topic, changed.value)
-            if changed.key is not None:
-                keys = converters.key.columns_to_bytes(topic, changed.key)
-                return None if keys is None or values is None else (topic, keys, values)
-            no_key = converters.key.to_bytes(topic, None, None)
-        except Exception as error:
-            # Which record it is, and what becomes of it, is found out one by one.
-            _log.debug("%s: %d records go one by one: %s", self.task, len(given), error)
-            return None
+        """The topic, keys and values as pa.BinaryArrays; None if a converter wants values."""
+        converters, topic = self._converters, given.topic
+        values = converters.value.columns_to_bytes(topic, given.value)
+        if given.key is not None:
+            keys = converters.key.columns_to_bytes(topic, given.key)
+            return None if keys is None or values is None else (topic, keys, values)
+        no_key = converters.key.to_bytes(topic, None, None)
         return None if values is None or no_key is not None else (topic, None, values)
 
     def _wait_for_columns(self) -> None:

@@ -7,6 +7,7 @@ from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar, Final, NamedTuple
 
+from ottla.connect.columns import Fields, SourceColumns
 from ottla.connect.data import (
     EPOCH,
     EPOCH_DAY,
@@ -141,6 +142,20 @@ class ExtractField(PartTransform[AnyRecord]):
         if value is not None:
             found = self.path.value_in(self.struct(value), default=self.config[REPLACE_NULL.name])
         return self.with_part(record, field.schema, found)
+
+    def apply_columns(self, records: SourceColumns) -> SourceColumns | None:
+        column = self.column_of(records)
+        for name in self.path.steps:
+            if not isinstance(column, Fields):
+                return None
+            names = [each.name for each in column.schema.fields]
+            if name not in names:
+                return None
+            field, inner = column.schema.fields[names.index(name)], column.columns[names.index(name)]
+            if field.schema.default is not None:
+                return None
+            column = inner.of(field.schema)
+        return None if column is None else self.with_column(records, column)
 
 
 class ReplaceField(PartTransform[AnyRecord]):
@@ -278,6 +293,12 @@ class HoistField(PartTransform[AnyRecord]):
             return self.with_part(record, None, {name: value})
         updated = struct_of((name, schema))
         return self.with_part(record, updated, Struct(updated, {name: value}))
+
+    def apply_columns(self, records: SourceColumns) -> SourceColumns | None:
+        column = self.column_of(records)
+        if column is None:
+            return None
+        return self.with_column(records, Fields(struct_of((self.config["field"], column.schema)), (column,)))
 
 
 class Flatten(PartTransform[AnyRecord]):

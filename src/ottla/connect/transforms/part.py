@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
+from ottla.connect.columns import Column, SourceColumns
 from ottla.connect.data import Schema, Struct
 from ottla.connect.errors import DataError
 from ottla.connect.plugin import AnyRecord, Transform
@@ -37,6 +39,12 @@ class PartTransform(Transform[AnyRecord]):
         if self.part == "key":
             return changed(record, key_schema=schema, key=value)
         return changed(record, value_schema=schema, value=value)
+
+    def column_of(self, records: SourceColumns) -> Column | None:
+        return records.key if self.part == "key" else records.value
+
+    def with_column(self, records: SourceColumns, column: Column) -> SourceColumns:
+        return replace(records, key=column) if self.part == "key" else replace(records, value=column)
 
     def struct(self, value: Any) -> Struct:
         if not isinstance(value, Struct):

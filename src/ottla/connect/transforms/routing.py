@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import ClassVar
 
+from ottla.connect.columns import SourceColumns
 from ottla.connect.plugin import AnyRecord, Config, Predicate, Transform
 from ottla.connect.records import ConnectRecord, changed
 from ottla.connect.settings.definition import REQUIRED, Importance, Setting, Settings, Type
@@ -37,10 +39,16 @@ class RegexRouter(Transform[AnyRecord]):
         self._matches = re.compile(self.config["regex"]).fullmatch
 
     def apply(self, record: AnyRecord) -> AnyRecord:
-        match = self._matches(record.topic)
-        if match is None:
-            return record
-        return changed(record, topic=expanded(match, self.config["replacement"]))
+        topic = self._routed(record.topic)
+        return record if topic is None else changed(record, topic=topic)
+
+    def apply_columns(self, records: SourceColumns) -> SourceColumns:
+        topic = self._routed(records.topic)
+        return records if topic is None else replace(records, topic=topic)
+
+    def _routed(self, topic: str) -> str | None:
+        match = self._matches(topic)
+        return None if match is None else expanded(match, self.config["replacement"])
 
 
 def expanded(match: re.Match[str], replacement: str) -> str:
@@ -67,6 +75,9 @@ class Filter(Transform[AnyRecord]):
     def apply(self, record: AnyRecord) -> None:
         return None
 
+    def apply_columns(self, records: SourceColumns) -> SourceColumns:
+        return records.part(0, 0)
+
 
 class TopicNameMatches(Predicate):
     settings: ClassVar[Settings] = Settings(
@@ -87,6 +98,9 @@ class TopicNameMatches(Predicate):
     def test(self, record: ConnectRecord) -> bool:
         return self._matches(record.topic) is not None
 
+    def test_columns(self, records: SourceColumns) -> bool:
+        return self._matches(records.topic) is not None
+
 
 class HasHeaderKey(Predicate):
     settings: ClassVar[Settings] = Settings(
@@ -95,6 +109,9 @@ class HasHeaderKey(Predicate):
 
     def test(self, record: ConnectRecord) -> bool:
         return any(header.key == self.config["name"] for header in record.headers)
+
+    def test_columns(self, records: SourceColumns) -> bool:
+        return False
 
 
 class RecordIsTombstone(Predicate):

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
+from ottla.connect.columns import Column, Flat, Single
 from ottla.connect.connectors.postgres.catalog import TypeInfo
 from ottla.connect.data import (
     BOOLEAN,
@@ -38,6 +39,7 @@ _INFINITE_US: Final = 9223372036825200000
 _MINUS_INFINITE_US: Final = -9223372036832400000
 _INFINITE_DAYS: Final = 2147483647
 _DAYS_PER_MONTH: Final = 365.25 / 12
+_COMMON_ZONED: Final = r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?\+00$"
 _EPOCH: Final = datetime(1970, 1, 1)
 _PLACE: Final = re.compile(r"(\d+)-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(\.\d+)?)?([+-]\d\d(?::\d\d){0,2})?")
 _INTERVAL: Final = re.compile(r"([+-]?\d+) (year|mon|day)s?|([+-]?)(\d+):(\d\d):(\d\d(?:\.\d+)?)")
@@ -78,6 +80,15 @@ class Mapped:
     """Stands in for the value of a required column that is not known."""
     unavailable: Any
     """Stands in for a large value that an update left alone."""
+    read_array: Callable[[Any], Any] | None = None
+    """What `read` makes of each of a pa.StringArray, as another array; None where it has to be asked."""
+
+    def column(self, schema: Schema, texts: Any) -> Column:
+        """Null stays null."""
+        array = None if self.read_array is None else self.read_array(texts)
+        if array is not None:
+            return Flat(schema, array)
+        return Single(schema, [None if text is None else self.read(text) for text in texts.to_pylist()])
 
 
 def mapped(
@@ -102,7 +113,8 @@ def mapped(
             version=1,
             parameters=(("allowed", ",".join(kind.labels)),),
         )
-        return Mapped(schema, str, kind.labels[0] if kind.labels else "", modes.placeholder)
+        empty = kind.labels[0] if kind.labels else ""
+        return Mapped(schema, str, empty, modes.placeholder, _as_they_are)
     make = _MAPPED.get(kind.name)
     if make is not None:
         return make(modifier, modes)
@@ -114,8 +126,26 @@ def mapped(
 # Numbers
 
 
-def _simple(schema: Schema, read: Read, empty: Any) -> Callable[[int, Modes], Mapped]:
-    return lambda modifier, modes: Mapped(schema, read, empty, empty)
+def _simple(
+    schema: Schema, read: Read, empty: Any, read_array: Callable[[Any], Any] | None = None
+) -> Callable[[int, Modes], Mapped]:
+    return lambda modifier, modes: Mapped(schema, read, empty, empty, read_array)
+
+
+def _whole(kind: str) -> Callable[[Any], Any]:
+    return lambda texts: texts.cast(kind)
+
+
+def _booleans(texts: Any) -> Any:
+    import pyarrow.compute as pc
+
+    from ottla.records.arrow_arrays import binary_scalar
+
+    return pc.equal(texts.view("binary"), binary_scalar(b"t"))
+
+
+def _as_they_are(texts: Any) -> Any:
+    return texts
 
 
 def _numeric(modifier: int, modes: Modes) -> Mapped:
@@ -184,11 +214,11 @@ def _read_bits(text: str) -> bytes:
 
 def _named(name: str) -> Callable[[int, Modes], Mapped]:
     schema = Schema(Kind.STRING, name=name, version=1)
-    return lambda modifier, modes: Mapped(schema, str, "", modes.placeholder)
+    return lambda modifier, modes: Mapped(schema, str, "", modes.placeholder, _as_they_are)
 
 
 def _text(modes: Modes) -> Mapped:
-    return Mapped(STRING, str, "", modes.placeholder)
+    return Mapped(STRING, str, "", modes.placeholder, _as_they_are)
 
 
 def _bytea(modifier: int, modes: Modes) -> Mapped:
@@ -308,7 +338,7 @@ def _timestamp(modifier: int, modes: Modes) -> Mapped:
 
 def _zoned_timestamp(modifier: int, modes: Modes) -> Mapped:
     schema = Schema(Kind.STRING, name="io.debezium.time.ZonedTimestamp", version=1)
-    return Mapped(schema, _read_zoned, "1970-01-01T00:00:00Z", modes.placeholder)
+    return Mapped(schema, _read_zoned, "1970-01-01T00:00:00Z", modes.placeholder, _zoned_array)
 
 
 def _read_zoned(text: str) -> str:
@@ -317,6 +347,20 @@ def _read_zoned(text: str) -> str:
         return text
     era = " BC" if text.endswith(" BC") else ""
     return text.removesuffix(" BC").removesuffix("+00").replace(" ", "T") + "Z" + era
+
+
+def _zoned_array(texts: Any) -> Any:
+    """Of years with four digits; the others have to be looked at."""
+    import pyarrow.compute as pc
+
+    from ottla.records.arrow_arrays import binary_scalar
+
+    zone = "+00"
+    if not pc.all(pc.match_substring_regex(texts, _COMMON_ZONED)).as_py():
+        return None
+    parted = pc.binary_replace_slice(texts.view("binary"), start=10, stop=11, replacement=b"T")
+    bare = pc.binary_slice(parted, 0, -len(zone))
+    return pc.binary_join_element_wise(bare, binary_scalar(b"Z"), binary_scalar(b"")).view("string")
 
 
 def _zoned_time(modifier: int, modes: Modes) -> Mapped:
@@ -440,11 +484,11 @@ def _read_quoted(text: str, at: int) -> tuple[str, int]:
 
 
 _MAPPED: Final[Mapping[str, Callable[[int, Modes], Mapped]]] = {
-    "bool": _simple(BOOLEAN, lambda text: text == "t", False),
-    "int2": _simple(Schema(Kind.INT16), int, 0),
-    "int4": _simple(INT32, int, 0),
-    "int8": _simple(INT64, int, 0),
-    "oid": _simple(INT64, int, 0),
+    "bool": _simple(BOOLEAN, lambda text: text == "t", False, _booleans),
+    "int2": _simple(Schema(Kind.INT16), int, 0, _whole("int16")),
+    "int4": _simple(INT32, int, 0, _whole("int32")),
+    "int8": _simple(INT64, int, 0, _whole("int64")),
+    "oid": _simple(INT64, int, 0, _whole("int64")),
     "float4": _simple(Schema(Kind.FLOAT32), float, 0.0),
     "float8": _simple(FLOAT64, float, 0.0),
     "numeric": _numeric,

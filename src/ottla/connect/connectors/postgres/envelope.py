@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla import __version__
+from ottla.connect.columns import Column as Columns
+from ottla.connect.columns import Fields, Flat, Same, SourceColumns
 from ottla.connect.connectors.postgres.catalog import ColumnInfo, TypeInfo
 from ottla.connect.connectors.postgres.columns import Mapped, Modes, mapped
 from ottla.connect.connectors.postgres.pgoutput import UNCHANGED, Row
@@ -159,6 +161,23 @@ class Shape:
                     raise DataError(f"the column {self.full_name}.{column.name}: {error}") from error
         return Struct(self.value_schema, values)
 
+    def columns(self, texts: Sequence[Any]) -> tuple[Fields | None, Fields]:
+        """Keys and values of many rows, whose columns are pa.StringArrays. DataError where they have to be
+        looked at one by one, ArrowInvalid and ValueError too."""
+        found: dict[str, Columns] = {}
+        kinds = {each.name: each.schema for each in self.value_schema.fields}
+        for column, array in zip(self._columns, texts, strict=True):
+            if column is not None:
+                if column.is_required and array.null_count:
+                    raise DataError(f"the column {self.full_name}.{column.name} has null in it")
+                found[column.name] = column.type.column(kinds[column.name], array)
+        if not found:
+            raise DataError(f"{self.full_name} has no columns")
+        value = Fields(self.value_schema, tuple(found.values()))
+        if self.key_schema is None:
+            return None, value
+        return Fields(self.key_schema, tuple(found[name] for name in self._key)), value
+
     def key(self, value: Struct) -> Struct | None:
         if self.key_schema is None:
             return None
@@ -244,6 +263,39 @@ class Envelopes:
     def read(self, shape: Shape, origin: Origin, row: Row, position: Position) -> list[SourceRecord]:
         after = shape.value(row)
         return self._changed(shape, origin, None, position, "r", shape.key(after), None, after)
+
+    def read_columns(
+        self, shape: Shape, origin: Origin, marks: Any, texts: Sequence[Any], position: Position
+    ) -> SourceColumns | None:
+        """As `read`, of many rows; `marks` is a pa.StringArray for what `origin` says of each. None if
+        nobody wants them. Raises as `columns` of the shape."""
+        if "r" in self._skipped:
+            return None
+        key, after = shape.columns(texts)
+        count = len(after)
+        told = self._source(shape, origin)
+        source = [
+            Flat(field.schema, marks)
+            if field.name == "snapshot"
+            else Same(field.schema, told.get(field.name), count)
+            for field in _SOURCE.fields
+        ]
+        now_ns = time.time_ns()
+        values: dict[str, Any] = {
+            "op": "r",
+            "ts_ms": now_ns // 1_000_000,
+            "ts_us": now_ns // 1000,
+            "ts_ns": now_ns,
+        }
+        columns: dict[str, Columns] = {"after": after, "source": Fields(_SOURCE, tuple(source))}
+        envelope = Fields(
+            shape.envelope_schema,
+            tuple(
+                columns.get(field.name) or Same(field.schema, values.get(field.name), count)
+                for field in shape.envelope_schema.fields
+            ),
+        )
+        return SourceColumns(shape.topic, key, envelope, None, self.partition, position.as_offset())
 
     def inserted(
         self, shape: Shape, origin: Origin, place: Place | None, row: Row, position: Position

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
+from ottla.connect.columns import SourceColumns
 from ottla.connect.connectors.postgres.catalog import Catalog, ColumnInfo, Published
 from ottla.connect.connectors.postgres.database import ConnectionLost
 from ottla.connect.connectors.postgres.envelope import Envelopes, Origin, Shape, Shapes
 from ottla.connect.connectors.postgres.position import Position
-from ottla.connect.errors import ConnectError
+from ottla.connect.connectors.postgres.rows import Rows, rows_of, texts_of
+from ottla.connect.errors import ConnectError, DataError
 from ottla.connect.records import SourceRecord
+
+_log = logging.getLogger(__name__)
 
 
 class Snapshot:
@@ -45,58 +49,82 @@ class Snapshot:
                 # It ended with the connection of the slot, which stays: the rows are read as they are later.
                 connection.close()
                 raise ConnectionLost(f"the connection of the slot was lost: {error}") from error
-        self._records = self._all_records()
+        self._records_max = 1
+        self._batches = self._all_batches()
 
-    def read(self, records_max: int) -> list[SourceRecord]:
+    def read(self, records_max: int) -> Sequence[SourceRecord] | SourceColumns:
         """Nothing when all is read; `position` is then where to go on with changes."""
-        return list(islice(self._records, records_max))
+        self._records_max = records_max
+        return next(self._batches, ())
 
     def close(self) -> None:
         self._connection.close()
 
-    def _all_records(self) -> Iterator[SourceRecord]:
-        """A row is told of when it is known whether another follows: the last ones are marked."""
+    def _all_batches(self) -> Iterator[Sequence[SourceRecord] | SourceColumns]:
+        """Rows are told of when it is known whether others follow: the last ones are marked."""
         self._lock()
-        held: tuple[Shape, Sequence[str | None]] | None = None
+        held: tuple[Shape, Rows] | None = None
         previous: Shape | None = None
-        for shape, row in self._rows():
+        for shape, rows in self._rows():
             if held is not None:
                 yield from self._told(held, previous, shape)
                 previous = held[0]
-            held = shape, row
+            held = shape, rows
         if held is not None:
             yield from self._told(held, previous, None)
         self.position = replace(self.position, read_tables=None)
 
     def _told(
-        self, held: tuple[Shape, Sequence[str | None]], before: Shape | None, after: Shape | None
-    ) -> list[SourceRecord]:
-        shape, row = held
+        self, held: tuple[Shape, Rows], before: Shape | None, after: Shape | None
+    ) -> Iterator[Sequence[SourceRecord] | SourceColumns]:
+        shape, rows = held
+        marks = ["true"] * rows.count
+        if before is not shape:
+            marks[0] = "first" if before is None else "first_in_data_collection"
         if after is None:
-            mark = "last"
+            marks[-1] = "last"
             self.position = replace(self.position, read_tables=None)
         elif after is not shape:
-            mark = "last_in_data_collection"
+            marks[-1] = "last_in_data_collection"
             done = self.position.read_tables or frozenset()
             self.position = replace(self.position, read_tables=done | {shape.full_name})
-        elif before is None:
-            mark = "first"
-        else:
-            mark = "true" if before is shape else "first_in_data_collection"
-        origin = Origin(self.position.completed_lsn, time.time_ns() // 1000, snapshot=mark)
-        return self._envelopes.read(shape, origin, row, self.position)
+        found = self._records(shape, rows, marks)
+        # Whoever reads takes nothing for the end.
+        if found:
+            yield found
 
-    def _rows(self) -> Iterator[tuple[Shape, Sequence[str | None]]]:
+    def _records(
+        self, shape: Shape, rows: Rows, marks: Sequence[str]
+    ) -> Sequence[SourceRecord] | SourceColumns | None:
+        origin = Origin(self.position.completed_lsn, time.time_ns() // 1000, snapshot="true")
+        try:
+            return self._envelopes.read_columns(shape, origin, texts_of(marks), rows.columns, self.position)
+        except (ValueError, ArithmeticError, DataError) as error:
+            # Which row it is, or what has changed, is found out one by one.
+            _log.debug("%s: %d rows are read one by one: %s", shape.full_name, rows.count, error)
+        return [
+            record
+            for mark, row in zip(marks, rows.every(), strict=True)
+            for record in self._envelopes.read(shape, replace(origin, snapshot=mark), row, self.position)
+        ]
+
+    def _rows(self) -> Iterator[tuple[Shape, Rows]]:
         for table in self._tables:
             info = self._catalog.table(table.oid, table.schema, table.name)
             if info is None:
                 continue
             columns = [each for each in info.columns if table.columns is None or each.name in table.columns]
             shape = self._shapes.made(table.schema, table.name, columns, info.key, self._catalog.type)
+            # As text, from the same functions that make the text of changes.
             with self._connection.cursor() as cursor, cursor.copy(_query(table, columns)) as copy:
-                # As text, from the same functions that make the text of changes.
-                while (row := copy.read_row()) is not None:
-                    yield shape, row
+                lines: list[bytes] = []
+                for line in copy:
+                    lines.append(bytes(line))
+                    if len(lines) >= self._records_max:
+                        yield shape, rows_of(lines, len(columns))
+                        lines = []
+                if lines:
+                    yield shape, rows_of(lines, len(columns))
 
     def _lock(self) -> None:
         """As pg_dump does: tables may be written to, and not altered until they are read."""
@@ -119,4 +147,4 @@ def _query(table: Published, columns: Sequence[ColumnInfo]) -> sql.Composed:
     query = sql.SQL("SELECT {} FROM {}{}").format(chosen, only, name)
     if table.condition:
         query += sql.SQL(" WHERE ") + sql.SQL(table.condition)
-    return sql.SQL("COPY ({}) TO STDOUT").format(query)
+    return sql.SQL("COPY ({}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)").format(query)

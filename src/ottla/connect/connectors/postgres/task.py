@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import psycopg
 
+from ottla.connect.columns import SourceColumns
 from ottla.connect.connectors.postgres.catalog import Catalog, Published, Slot
 from ottla.connect.connectors.postgres.changes import Changes
 from ottla.connect.connectors.postgres.columns import Modes
@@ -75,7 +76,7 @@ class PostgresSourceTask(SourceTask):
             self._mode == "always" or self._position is None or self._position.read_tables is not None
         )
 
-    def poll(self) -> Sequence[SourceRecord]:
+    def poll(self) -> Sequence[SourceRecord] | SourceColumns:
         try:
             records = self._read()
         except (ConnectionLost, psycopg.OperationalError, psycopg.InterfaceError) as error:
@@ -108,15 +109,15 @@ class PostgresSourceTask(SourceTask):
 
     # Reading
 
-    def _read(self) -> Sequence[SourceRecord]:
+    def _read(self) -> Sequence[SourceRecord] | SourceColumns:
         if self._snapshot is None and self._changes is None:
             self._connect()
         records_max = self._config["max.batch.size"]
         if self._snapshot is not None:
-            records = self._snapshot.read(records_max)
+            rows = self._snapshot.read(records_max)
             self._position = self._snapshot.position
-            if records:
-                return records
+            if rows:
+                return rows
             self._snapshot.close()
             self._snapshot = None
             self._reads_tables = False
