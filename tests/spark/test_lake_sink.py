@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "integration" / "connect"))
 from test_moving_records import ask, committed_values, create, task_state, until
 from worker_process import our_worker, settings_of
 
+from ottla.connect.connectors.lake import LakeSink
 from ottla.connect.connectors.publishing import Directory, Publication
 from ottla.connect.errors import ConnectError
 from ottla.testing import InProcessBroker
@@ -46,9 +47,9 @@ class Mortal(Directory):
         super_write = super().write
         self._step(lambda: super_write(name, text))
 
-    def move(self, name: str, target: str) -> None:
+    def move(self, name: str, target: str, *, is_first: bool = False) -> None:
         super_move = super().move
-        self._step(lambda: super_move(name, target))
+        self._step(lambda: super_move(name, target, is_first=is_first))
 
     def delete(self, name: str) -> None:
         super_delete = super().delete
@@ -96,6 +97,45 @@ def test_a_batch_is_visible_once_wherever_it_was_cut_off(spark: Any, tmp_path: P
     assert steps > 6
     with pytest.raises(ConnectError, match="two workers"):
         Publication(Directory(spark, str(place)), "query").publish(1, rows(1))
+
+
+def test_what_is_taken_out_of_its_hands_is_told_and_nothing_is_left_out(spark: Any, tmp_path: Path) -> None:
+    def rows(directory: str) -> None:
+        for place in ("_type=a", "_type=..%2F..%2Fetc"):
+            (Path(directory) / place).mkdir(parents=True)
+            (Path(directory) / place / "part-0.c0.txt").write_text(place + "\n")
+        (Path(directory) / "_SUCCESS").write_text("")
+
+    directory = Directory(spark, str(tmp_path / "odd"))
+    Publication(directory, "query").publish(0, rows)
+    found = {file.parent.name: file.read_text() for file in (tmp_path / "odd").rglob("query-*.txt")}
+    assert found == {place: place + "\n" for place in ("_type=a", "_type=..%2F..%2Fetc")}
+
+    class Robbed(Directory):
+        def move(self, name: str, target: str, *, is_first: bool = False) -> None:
+            if name.endswith(".txt"):
+                self.delete(name)
+            super().move(name, target, is_first=is_first)
+
+    with pytest.raises(ConnectError, match="nobody else may delete"):
+        Publication(Robbed(spark, str(tmp_path / "robbed")), "query").publish(0, rows)
+
+
+def test_an_attempt_that_fails_leaves_nothing_behind(spark: Any, tmp_path: Path) -> None:
+    def full(directory: str) -> None:
+        Path(directory).mkdir(parents=True)
+        (Path(directory) / "part-0.c0.txt").write_text("half of it")
+        raise OSError("No space left on device")
+
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space"):
+            Publication(Directory(spark, str(tmp_path)), "query").publish(0, full)
+    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
+
+
+def test_directories_that_readers_would_not_see_are_refused() -> None:
+    with pytest.raises(ConnectError, match=r"partition.fields=_type: .* ReplaceField"):
+        LakeSink().start({"path": "/lake", "partition.fields": "land,_type"})
 
 
 @pytest.fixture(scope="module")

@@ -129,6 +129,15 @@ class LakeSink(SparkSink):
             return {}
         return {"path": [f"{given['path']}: give the whole path; workers run in directories of their own"]}
 
+    def start(self, given: Config) -> None:
+        super().start(given)
+        for name in self.config["partition.fields"]:
+            if name.startswith(("_", ".")):
+                raise ConnectError(
+                    f"partition.fields={name}: readers take directories whose names begin with {name[0]} for "
+                    "hidden. Rename the field with the transform ReplaceField (renames)"
+                )
+
     def write(self, batch: Any, batch_id: int) -> None:
         rows = self._columns(batch)
         writer = rows.write.format(self.config["format"]).option(

@@ -17,6 +17,7 @@ import json
 import logging
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 from ottla.connect.errors import ConnectError
@@ -54,8 +55,8 @@ class Directory:
         self._hadoop.write(self._path(draft), text)
         self.move(draft, name)
 
-    def move(self, name: str, target: str) -> None:
-        """Does nothing where it was done before."""
+    def move(self, name: str, target: str, *, is_first: bool = False) -> None:
+        """Does nothing where it was done before, which the first time it was not."""
         source, place = self._path(name), self._path(target)
         if self._files.exists(place):
             self._files.delete(source, False)
@@ -63,8 +64,14 @@ class Directory:
             self._files.mkdirs(place.getParent())
             if not self._files.rename(source, place) and not self._files.exists(place):
                 raise OSError(f"{source} could not be moved to {place}")
+        elif is_first:
+            raise ConnectError(
+                f"{source} is gone before it came to {place}, and its records with it: nobody else may "
+                f"delete what is under {HIDDEN}. A restarted task goes on behind them; to have them, empty "
+                "the directory, stop the connector, DELETE its offsets and resume it"
+            )
         else:
-            _log.info("%s is not there any more: somebody has taken it away since it was written", place)
+            _log.warning("%s is not there any more: somebody has taken it away since it was written", place)
 
     def files(self, under: str) -> list[str]:
         """All of them, however deep, in order."""
@@ -98,18 +105,29 @@ class Publication:
         """`write` puts files into the directory that it is given, which does not exist yet."""
         manifest = f"{self._place}/{batch_id}.json"
         stored = self._directory.read(manifest)
+        own: str | None = None
         if stored is None:
             attempt = f"{self._place}/{batch_id}-{uuid.uuid4().hex}"
-            write(self._directory.path(attempt))
+            self._write(attempt, write)
             self._refuse_later(batch_id)
-            self._directory.write(manifest, json.dumps(self._moves(batch_id, attempt)))
+            own = json.dumps(self._moves(batch_id, attempt))
+            self._directory.write(manifest, own)
             # Should somebody else have been faster, theirs counts.
             stored = self._directory.read(manifest)
         for name, target in json.loads(stored or "{}").items():
-            self._directory.move(name, target)
+            self._directory.move(name, target, is_first=stored == own)
         for name in list(self._directory.children(self._place)):
             if name != f"{batch_id}.json":
                 self._directory.delete(f"{self._place}/{name}")
+
+    def _write(self, attempt: str, write: Callable[[str], None]) -> None:
+        try:
+            write(self._directory.path(attempt))
+        except Exception:
+            # On a full disk each attempt would else take what room there is left.
+            with suppress(Exception):
+                self._directory.delete(attempt)
+            raise
 
     def _refuse_later(self, batch_id: int) -> None:
         """A worker thought dead may wake up when another one has done its micro-batch, and more."""
@@ -126,7 +144,8 @@ class Publication:
         moves: dict[str, str] = {}
         for path in self._directory.files(attempt):
             parts = path.removeprefix(f"{attempt}/").split("/")
-            if any(part.startswith(("_", ".")) for part in parts):
+            # What Spark and Hadoop write beside the rows. Directories have rows in them, whatever their name.
+            if parts[-1].startswith(("_", ".")):
                 continue
             suffix = parts[-1].partition(".")[2]
             name = f"{self._query}-{batch_id:010}-{len(moves):05}.{suffix}"
