@@ -8,10 +8,11 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 
+from ottla.client.admin.groups import committed_offsets
 from ottla.client.admin.topics import NewTopic
 from ottla.client.cluster import ClusterClient
 from ottla.client.errors import ClusterUnreachable
@@ -28,6 +29,7 @@ from ottla.connect.worker_settings import WorkerSettings
 from ottla.runtime.net import AsyncioNetwork
 from ottla.wire.errors import KafkaError
 
+_GROUP_S: Final = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -96,6 +98,7 @@ async def running_worker(
                 )
             await foreman.start(log)
             if membership is not None:
+                await _wait_for_group(cluster, settings["group.id"])
                 membership.start()
             for config in connectors:
                 await herder.put_connector(config["name"], config, replace=True)
@@ -107,6 +110,16 @@ async def running_worker(
             if membership is not None:
                 await asyncio.to_thread(membership.stop)
             await log.stop()
+
+
+async def _wait_for_group(cluster: ClusterClient, group: str) -> None:
+    """A new cluster's topic of groups takes a moment; a member that comes too early tries again after
+    three seconds."""
+    try:
+        async with asyncio.timeout(_GROUP_S):
+            await committed_offsets(cluster, group)
+    except (KafkaError, ClusterUnreachable, PeerUnusable, TimeoutError) as error:
+        _log.debug("the group %s is not known to be ready: %s", group, error)
 
 
 class _no_signals:  # noqa: N801
