@@ -13,10 +13,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from worker_process import ask, our_worker, settings_of
 
 from ottla.connect.connectors.files import FileSinkTask
+from ottla.connect.running.sink_task import SinkRunner
 from ottla.connect.running.source_task import SourceRunner
 from ottla.testing import InProcessBroker
 
-WAIT_S = 30.0
+WAIT_S = 20.0
 STRINGS = {"key.converter": "StringConverter", "value.converter": "StringConverter"}
 ONE_BY_ONE = {f"{kind}.override.statistics.interval.ms": "0" for kind in ("producer", "consumer")}
 """A setting that only one of the clients knows."""
@@ -253,6 +254,47 @@ def test_tasks_that_come_and_go_leave_out_no_record_of_their_partitions(
     assert sorted(map(int, out.read_text().split())) == list(range(6000))
     assert ways == {"shared": {"columns"}}
     ask(address, "DELETE", "/connectors/shared")
+
+
+@pytest.mark.parametrize("more", [{}, ONE_BY_ONE], ids=["columns", "records"])
+def test_a_sink_that_starts_paused_leaves_out_nothing(
+    address: str,
+    broker: InProcessBroker,
+    tmp_path: Path,
+    more: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[str] = []
+    turn_paused, assigned = SinkRunner.turn_paused, SinkRunner._assigned
+
+    def turning(runner: SinkRunner) -> None:
+        turn_paused(runner)
+        seen.append("round")
+
+    def assigning(runner: SinkRunner, consumer: Any, partitions: Any) -> None:
+        assigned(runner, consumer, partitions)
+        seen.append("assigned")
+
+    monkeypatch.setattr(SinkRunner, "turn_paused", turning)
+    monkeypatch.setattr(SinkRunner, "_assigned", assigning)
+    name = f"asleep-{len(more)}"
+    create_topic(broker, name, 1)
+    out = tmp_path / "out"
+    create(address, name, "FileStreamSink", more, file=str(out), topics=name)
+    until(lambda: "assigned" in seen)
+    ask(address, "PUT", f"/connectors/{name}/pause")
+    until(lambda: task_of(address, name)["state"] == "PAUSED")
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for number in range(100):
+        producer.produce(name, str(number))
+    producer.flush()
+    seen.clear()
+    ask(address, "POST", f"/connectors/{name}/restart?includeTasks=true")
+    until(lambda: "assigned" in seen and seen[seen.index("assigned") :].count("round") > 2)
+    ask(address, "PUT", f"/connectors/{name}/resume")
+    until(lambda: out.exists() and len(out.read_text().split()) >= 100)
+    assert list(map(int, out.read_text().split())) == list(range(100))
+    ask(address, "DELETE", f"/connectors/{name}")
 
 
 def test_a_topic_that_goes_while_columns_are_read_fails_the_task_by_name(

@@ -72,6 +72,8 @@ class SinkRunner(RecordRunner):
         self._assigned_topics: set[str] = set()
         self._flushed_s = self._looked_s = time.monotonic()
         self._are_paused = False
+        self._early: list[Any] = []
+        """Messages that came while the task was paused."""
         self._missed_s: float | None = None
         """When a topic was looked for in vain."""
         self._reader: ColumnReader | None = None
@@ -123,13 +125,14 @@ class SinkRunner(RecordRunner):
     def turn(self) -> None:
         self._set_paused(bool(self._pending))
         if self._pending:
-            # Nothing comes while partitions are paused, but the group hears of the member.
-            self._consume(min(_POLL_S, max(0.0, self._retry_at_s - time.monotonic())))
+            # Little comes while partitions are paused, but the group hears of the member.
+            self._consume_paused(min(_POLL_S, max(0.0, self._retry_at_s - time.monotonic())))
             if time.monotonic() >= self._retry_at_s:
                 self._put(self._pending)
         elif self._reader is not None:
             self._turn_columns(self._reader)
-        elif messages := self._consume(_POLL_S):
+        elif messages := self._early or self._consume(_POLL_S):
+            self._early = []
             self._given_messages = messages
             self._ends.clear()
             self._put(self._converted(messages))
@@ -144,7 +147,7 @@ class SinkRunner(RecordRunner):
         self._set_paused(True)
         if self._done:
             self._flush()
-        self._consume(_POLL_S)
+        self._consume_paused(_POLL_S)
 
     def finish(self) -> None:
         self._flush()
@@ -161,6 +164,14 @@ class SinkRunner(RecordRunner):
         self._consumer = self._letters = None
 
     # Reading
+
+    def _consume_paused(self, seconds: float) -> None:
+        """Partitions that come to this task meanwhile are not paused yet, and the client would not give what
+        it has given of them once more."""
+        found = self._consume(seconds)
+        if self._reader is None:
+            self._early += found
+        self._set_paused(True)
 
     def _consume(self, seconds: float) -> list[Any]:
         from confluent_kafka import KafkaError
@@ -478,6 +489,7 @@ class SinkRunner(RecordRunner):
             self._done.pop(place, None)
             self._ends.pop(place, None)
             self._at.pop(place, None)
+        self._early = [each for each in self._early if (each.topic(), each.partition()) not in gone]
         self._unplaced -= gone
         if self._reader is not None:
             self._reader.remove(gone)
