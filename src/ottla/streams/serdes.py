@@ -15,11 +15,11 @@ import struct
 import types
 import typing
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 from ottla.client.schema_registry import RegistryUnreachable
 from ottla.streams.errors import SerdeError
@@ -37,6 +37,10 @@ class Serde:
     spark_type: str | None = None
     # What it lacks to write with; empty where it lacks nothing.
     missing: str = ""
+    # The type of values that come back from bytes as they went in, and that nobody can change in place.
+    exact: type | None = None
+    # Reads many at once, for less than it costs to read each.
+    read_many: Callable[[list[bytes]], Iterable[Any]] | None = None
 
     def serialize(self, value: Any) -> bytes | None:
         if value is None:
@@ -51,6 +55,21 @@ class Serde:
                 "give the operation a serde that fits"
             ) from error
 
+    def quick_writer(self) -> Callable[[Any], bytes | None]:
+        """As ``serialize``, for where it is called all the time: what goes well takes the short way."""
+        write, serialize = self.writer, self.serialize
+
+        def quickly(value: Any) -> bytes | None:
+            try:
+                return None if value is None else write(value)
+            except (SerdeError, RegistryUnreachable):
+                raise
+            except Exception:
+                # It fails again, and says what of.
+                return serialize(value)
+
+        return quickly
+
     def deserialize(self, data: bytes | None) -> Any:
         if data is None:
             return None
@@ -62,8 +81,16 @@ class Serde:
             shown = data if len(data) <= 40 else data[:40] + b"..."
             raise SerdeError(f"{shown!r} ({len(data)} bytes) is not {self.name}: {error}") from error
 
+    def deserialize_all(self, column: list[bytes | None]) -> list[Any]:
+        """Raises whatever the reader raises, without saying which of them it was."""
+        read = self.reader
+        if None in column:
+            return [None if data is None else read(data) for data in column]
+        present = cast("list[bytes]", column)
+        return list(map(read, present) if self.read_many is None else self.read_many(present))
 
-def _number(layout: str, name: str, convert: Callable[[Any], Any], spark_type: str) -> Serde:
+
+def _number(layout: str, name: str, spark_type: str, *, exact: type | None) -> Serde:
     # Not a compiled Struct: serdes travel to Spark's workers, and those cannot be pickled.
     size = struct.calcsize(layout)
 
@@ -73,9 +100,14 @@ def _number(layout: str, name: str, convert: Callable[[Any], Any], spark_type: s
     def read(data: bytes) -> Any:
         if len(data) != size:
             raise SerdeError(f"{data!r} is not {name}: it has {len(data)} bytes instead of {size}")
-        return convert(struct.unpack(layout, data)[0])
+        return struct.unpack(layout, data)[0]
 
-    return Serde(name, write, read, spark_type)
+    def read_many(column: list[bytes]) -> Iterable[Any]:
+        if set(map(len, column)) - {size}:
+            return map(read, column)
+        return struct.unpack(f"{layout[0]}{len(column)}{layout[1]}", b"".join(column))
+
+    return Serde(name, write, read, spark_type, exact=exact, read_many=read_many)
 
 
 def _write_text(value: Any) -> bytes:
@@ -90,14 +122,27 @@ def _write_bytes(value: Any) -> bytes:
     return bytes(value)
 
 
-_STRING = Serde("string", _write_text, lambda data: data.decode(), "string")
-_BYTES = Serde("bytes", _write_bytes, lambda data: data, "binary")
-_LONG = _number(">q", "long", int, "bigint")
-_INTEGER = _number(">i", "integer", int, "int")
-_SHORT = _number(">h", "short", int, "smallint")
-_DOUBLE = _number(">d", "double", float, "double")
-_FLOAT = _number(">f", "float", float, "float")
-_BOOLEAN = _number(">?", "boolean", bool, "boolean")
+def _read_text(data: bytes) -> str:
+    return data.decode()
+
+
+def _read_texts(column: list[bytes]) -> Iterable[str]:
+    return map(bytes.decode, column)
+
+
+def _read_bytes(data: bytes) -> bytes:
+    return data
+
+
+# Of functions with a name: a serde that came to a worker is equal to the one there.
+_STRING = Serde("string", _write_text, _read_text, "string", exact=str, read_many=_read_texts)
+_BYTES = Serde("bytes", _write_bytes, _read_bytes, "binary", exact=bytes, read_many=list)
+_LONG = _number(">q", "long", "bigint", exact=int)
+_INTEGER = _number(">i", "integer", "int", exact=int)
+_SHORT = _number(">h", "short", "smallint", exact=int)
+_DOUBLE = _number(">d", "double", "double", exact=float)
+_FLOAT = _number(">f", "float", "float", exact=None)
+_BOOLEAN = _number(">?", "boolean", "boolean", exact=bool)
 _UUID = Serde("uuid", lambda value: str(value).encode(), lambda data: uuid.UUID(data.decode()), None)
 
 

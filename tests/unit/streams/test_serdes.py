@@ -229,3 +229,14 @@ def test_what_can_only_be_read_is_refused_where_it_would_be_written(
     define(builder, SchemaRegistry("http://nowhere").avro(topic="sales"))
     with pytest.raises(TopologyError, match=f"{what} cannot be written as Avro of .*, which lacks a schema"):
         builder.build()
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)), max_size=20))
+def test_many_values_are_read_as_each_of_them_is(numbers: list[int | None]) -> None:
+    for kind, given_ in ((int, numbers), (str, [None if n is None else str(n) for n in numbers])):
+        serde = Serdes.of(kind)
+        column = [serde.serialize(each) for each in given_]
+        assert serde.deserialize_all(column) == given_
+    short = [b"1234567", b"123456789"]
+    with pytest.raises(SerdeError, match="7 bytes instead of 8"):
+        Serdes.of(int).deserialize_all(short)  # type: ignore[arg-type]

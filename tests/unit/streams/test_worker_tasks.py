@@ -44,6 +44,7 @@ from ottla.streams.on_spark.packets import (
 from ottla.streams.on_spark.rows import HEADERS_TYPE, OUTPUT
 from ottla.streams.on_spark.worker_tasks import StatelessStage, TaskProcessor, TaskSettings
 from ottla.streams.plan.plan import Plan, subtopologies
+from ottla.streams.records import InputRecord
 from ottla.streams.tasks.failures import ErrorPolicy
 
 SETTINGS = TaskSettings("app", ErrorPolicy(), {}, "nowhere:9092", {})
@@ -109,6 +110,11 @@ def row(topic: str, key: bytes | None, value: bytes | None, time_ms: int, offset
 def as_packets(batch: pa.RecordBatch) -> list[Any]:
     """Rows as Spark hands them to a group."""
     return [SimpleNamespace(**each) for each in batch.to_pylist()]
+
+
+def taken(arrived: Iterable[Any]) -> list[InputRecord]:
+    """Records in the order in which a task takes them."""
+    return [run.batch.record(index) for run in in_order(arrived) for index in range(run.start, run.stop)]
 
 
 def packets(rows: Sequence[Any], packer: Packer | None = None) -> list[Any]:
@@ -232,7 +238,7 @@ def test_only_the_last_change_of_a_key_is_restored() -> None:
         record
         for part in restored_packets([changelog])
         for each in as_packets(part)
-        for record in unpacked(each)
+        for record in unpacked(each).records()
     ]
     assert [(each.key, each.value, each.timestamp_ms, each.partition) for each in found] == [
         (b"a", b"3", 7, 1)
@@ -327,7 +333,7 @@ def test_records_are_taken_by_time_across_topics_and_by_offset_within_one() -> N
         row("a", b"", b"a0", 5, 0),
         row("b", b"", b"b1", 6, 1),
     ]
-    assert [record.value for record in in_order(packets(rows))] == [b"b0", b"a0", b"a1", b"b1"]
+    assert [record.value for record in taken(packets(rows))] == [b"b0", b"a0", b"a1", b"b1"]
 
 
 def test_packets_of_a_partition_are_taken_by_offset_however_they_arrive() -> None:
@@ -337,7 +343,7 @@ def test_packets_of_a_partition_are_taken_by_offset_however_they_arrive() -> Non
     first = packets([row("t", b"", b"0", 9, 0), row("t", b"", b"1", 5, 1)], packer)
     second = packets([row("t", b"", b"1'", 5, 1)], packer)
     for arrived in (later + second + first, first + second + later):
-        assert [record.value for record in in_order(arrived)] == [b"0", b"1", b"1'", b"2", b"3"]
+        assert [record.value for record in taken(arrived)] == [b"0", b"1", b"1'", b"2", b"3"]
 
 
 def test_packets_of_two_stages_from_one_partition_are_merged_by_offset() -> None:
@@ -345,7 +351,7 @@ def test_packets_of_two_stages_from_one_partition_are_merged_by_offset() -> None
     other = packets([row("t", b"", b"%d'" % n, n, n) for n in range(2, 7)], Packer(1))
     expected = [b"0", b"1", b"2", b"2'", b"3", b"3'", b"4", b"4'", b"5'", b"6'"]
     for arrived in (one + other, other + one):
-        assert [record.value for record in in_order(arrived)] == expected
+        assert [record.value for record in taken(arrived)] == expected
 
 
 def test_rows_of_topics_become_packets_and_records_again() -> None:
@@ -358,7 +364,7 @@ def test_rows_of_topics_become_packets_and_records_again() -> None:
         ("a", 1, 7, 8),
         ("b", 1, 3, 3),
     ]
-    records = list(in_order(found))
+    records = taken(found)
     assert [(r.topic, r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in records] == [
         ("b", 1, 3, 41, None, b"w"),
         ("a", 1, 7, 42, b"k", b"v"),
@@ -406,7 +412,7 @@ def test_a_shuffling_stage_sends_equal_keys_to_one_task_and_keeps_where_they_cam
     tasks: dict[bytes | None, set[int]] = {}
     found = 0
     for packet in as_packets(batch):
-        for record in in_order([packet]):
+        for record in taken([packet]):
             tasks.setdefault(record.key, set()).add(packet.task)
             assert record.origin == ("in", 1, record.timestamp_ms)
             found += 1
@@ -452,6 +458,23 @@ def test_dead_letters_of_a_stage_go_past_the_tasks_behind_it() -> None:
     }
     letter = next(each for each in found if each.value == b"poison")
     assert {each["key"]: each["value"] for each in letter.headers}["__streams.errors.offset"] == b"2"
+
+
+def test_a_record_that_cannot_be_taken_costs_those_around_it_nothing() -> None:
+    builder = StreamsBuilder()
+    numbers = builder.stream("in", Consumed.with_(str, int))
+    numbers.group_by_key().reduce(lambda a, b: a + b).to_stream().to("out")
+    settings = replace(SETTINGS, errors=ErrorPolicy.of("dead-letter", "letters"))
+    processor = TaskProcessor(only_part(builder), settings, iter, with_timers=False)
+    values = [(1).to_bytes(8, "big"), b"?", (2).to_bytes(8, "big"), (4).to_bytes(8, "big")]
+    rows = [row("in", b"k", value, 5, number) for number, value in enumerate(values)]
+    rows[3].timestamp_ms = -1
+    rows.append(row("in", b"k", (8).to_bytes(8, "big"), 6, 4))
+    (found,) = batches(processor, rows)
+    assert [int.from_bytes(each.value, "big") for each in found if each.topic == "out"] == [1, 3, 11]
+    letters = [each for each in found if each.topic == "letters"]
+    offsets = [next(h["value"] for h in each.headers if h["key"].endswith("offset")) for each in letters]
+    assert offsets == [b"1", b"3"]
 
 
 @pytest.mark.parametrize("name", sorted(test_topology_description.kafka_streams_descriptions()))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, repeat
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,12 +24,13 @@ from ottla.streams.on_spark.rows import (
     HEADERS_TYPE,
     OutputRows,
     as_list,
+    header_column,
     header_list,
     read_rows,
     timestamps,
 )
 from ottla.streams.on_spark.slots import slot_of
-from ottla.streams.records import InputRecord, Origin
+from ottla.streams.records import InputBatch, InputRecord
 
 # What Spark sees of records on their way into tasks.
 PACKETS = (
@@ -168,7 +169,7 @@ class Packer:
             pa.array(rows.timestamps_ms, pa.int64()),
             keys,
             pa.array(rows.values, pa.binary()),
-            pa.array(rows.headers, HEADERS_TYPE),
+            header_column(rows.headers),
         ]
         return self.pack(
             columns,
@@ -220,68 +221,87 @@ class Packer:
         return pa.RecordBatch.from_arrays(arrays, schema=_PACKETS)
 
 
-def in_order(packets: Iterable[Any]) -> Iterator[InputRecord]:
+class Run(NamedTuple):
+    """Records that stand together in a batch and come right after one another."""
+
+    batch: InputBatch
+    start: int
+    stop: int
+
+
+def in_order(packets: Iterable[Any]) -> Iterator[Run]:
     """Records of a task in the order Kafka Streams takes them: each partition by offset, always the
     partition whose next record is the oldest."""
     queues: dict[Queue, list[Any]] = {}
     for packet in packets:
         queues.setdefault(_queue_of(packet), []).append(packet)
-    heads: list[tuple[int, Queue, InputRecord, Iterator[InputRecord]]] = []
+    # By the time of the next record: a batch, where in it that is, and the batches behind it.
+    heads: list[tuple[int, Queue, InputBatch, int, Iterator[InputBatch]]] = []
     for queue, waiting in queues.items():
-        records = _of_queue(waiting)
-        first = next(records)
-        heads.append((first.timestamp_ms, queue, first, records))
+        batches = _of_queue(waiting)
+        first = next(batches)
+        heads.append((first.timestamps_ms[0], queue, first, 0, batches))
     heapq.heapify(heads)
     while len(heads) > 1:
-        _, queue, record, records = heads[0]
-        yield record
-        following = next(records, None)
+        _, queue, batch, start, batches = heads[0]
+        other_ms, other, *_ = min(heads[1:3])
+        # At one time the order of queues decides.
+        until_ms = other_ms + (queue < other)
+        stop, times_ms = start + 1, batch.timestamps_ms
+        while stop < len(times_ms) and times_ms[stop] < until_ms:
+            stop += 1
+        yield Run(batch, start, stop)
+        following = batch if stop < len(times_ms) else next(batches, None)
         if following is None:
             heapq.heappop(heads)
         else:
-            heapq.heapreplace(heads, (following.timestamp_ms, queue, following, records))
-    for _, _, record, records in heads:
-        yield record
-        yield from records
+            at = stop if following is batch else 0
+            heapq.heapreplace(heads, (following.timestamps_ms[at], queue, following, at, batches))
+    for _, _, batch, start, batches in heads:
+        yield Run(batch, start, len(batch))
+        for following in batches:
+            yield Run(following, 0, len(following))
 
 
-def _of_queue(packets: list[Any]) -> Iterator[InputRecord]:
+def _of_queue(packets: list[Any]) -> Iterator[InputBatch]:
     packets.sort(key=lambda packet: (packet.first_offset, packet.sequence))
-    if all(first.last_offset <= second.first_offset for first, second in pairwise(packets)):
-        for packet in packets:
-            yield from unpacked(packet)
-    else:
+    if any(first.last_offset > second.first_offset for first, second in pairwise(packets)):
         # Two stages have made records for one topic from one partition.
         packets.sort(key=lambda packet: packet.sequence)
-        yield from sorted(
-            (record for packet in packets for record in unpacked(packet)),
-            key=lambda record: record.offset,
-        )
+        records = pa.Table.from_batches([_records_of(packet) for packet in packets])
+        order = np.argsort(records["offset"].to_numpy(), kind="stable")
+        (batch,) = records.take(pa.array(order)).combine_chunks().to_batches()
+        yield _as_input(packets[0], batch)
+    else:
+        yield from map(unpacked, packets)
 
 
 def _queue_of(packet: Any) -> Queue:
     return Queue(packet.topic, packet.origin_topic, packet.origin_partition)
 
 
-def unpacked(packet: Any) -> Iterator[InputRecord]:
+def unpacked(packet: Any) -> InputBatch:
     """The records of one packet."""
+    return _as_input(packet, _records_of(packet))
+
+
+def _records_of(packet: Any) -> pa.RecordBatch:
+    return pa.ipc.read_record_batch(pa.py_buffer(packet.records), _RECORDS)
+
+
+def _as_input(packet: Any, records: pa.RecordBatch) -> InputBatch:
     topic, origin_topic, origin_partition = _queue_of(packet)
-    batch = pa.ipc.read_record_batch(pa.py_buffer(packet.records), _RECORDS)
-    offsets, times, keys, values, headers = batch.columns
-    offset_list = offsets.to_numpy().tolist()
-    origins: Iterable[Origin | None] = repeat(None)
-    if (origin_topic, origin_partition) != (topic, packet.task):
-        origins = map(Origin, repeat(origin_topic), repeat(origin_partition), offset_list)
-    return map(
-        InputRecord,
-        repeat(topic),
-        repeat(packet.task),
-        offset_list,
+    offsets, times, keys, values, headers = records.columns
+    is_shuffled = (origin_topic, origin_partition) != (topic, packet.task)
+    return InputBatch(
+        topic,
+        packet.task,
+        offsets.to_numpy().tolist(),
         times.to_numpy().tolist(),
         as_list(keys),
         as_list(values),
-        header_list(headers),
-        origins,
+        None if not len(headers.flatten()) else list(header_list(headers)),
+        (origin_topic, origin_partition) if is_shuffled else None,
     )
 
 

@@ -68,7 +68,7 @@ class OutputRows:
         self.keys: list[bytes | None] = []
         self.values: list[bytes | None] = []
         self.timestamps_ms: list[int] = []
-        self.headers: list[list[dict[str, Any]]] = []
+        self.headers: list[Headers] = []
         self.partitions: list[int | None] = []
         self.origins: list[Origin] = []
 
@@ -77,7 +77,7 @@ class OutputRows:
         self.keys.append(output.key)
         self.values.append(output.value)
         self.timestamps_ms.append(output.timestamp_ms)
-        self.headers.append(header_rows(output.headers))
+        self.headers.append(output.headers)
         self.partitions.append(output.partition)
 
     def add_pairs(
@@ -89,7 +89,7 @@ class OutputRows:
         self.values += [value for _, value in pairs]
         self.topics += [topic] * count
         self.timestamps_ms += [record.timestamp_ms] * count
-        self.headers += [header_rows(record.headers)] * count
+        self.headers += [record.headers] * count
         self.partitions += [None] * count
 
     def note_origin(self, origin: Origin) -> None:
@@ -105,7 +105,7 @@ class OutputRows:
             pa.array(self.topics, pa.string()),
             pa.array(self.keys, pa.binary()),
             pa.array(self.values, pa.binary()),
-            pa.array(self.headers, HEADERS_TYPE),
+            header_column(self.headers),
             pa.array(self.partitions, pa.int32()),
             pa.array(np.array(self.timestamps_ms, np.int64) * 1000, pa.int64()).cast(_TIMESTAMP),
         ]
@@ -127,16 +127,20 @@ def output_batch(outputs: Sequence[OutputRecord]) -> pa.RecordBatch:
         pa.array(topics, pa.string()),
         pa.array(keys, pa.binary()),
         pa.array(values, pa.binary()),
-        pa.array([header_rows(each) for each in headers], HEADERS_TYPE),
+        header_column(headers),
         pa.array(partitions, pa.int32()),
         pa.array(np.array(times_ms, np.int64) * 1000).cast(_TIMESTAMP),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=OUTPUT)
 
 
-def header_rows(headers: Headers) -> list[dict[str, Any]]:
+def header_column(rows: Sequence[Headers]) -> pa.Array:
     """Empty rather than null: of a column of null lists, Spark goes through all rows for each row."""
-    return [{"key": key, "value": value} for key, value in headers] if headers else []
+    if any(rows):
+        lists = [[{"key": key, "value": value} for key, value in headers] for headers in rows]
+        return pa.array(lists, HEADERS_TYPE)
+    bounds = pa.array(np.zeros(len(rows) + 1, np.int32))
+    return pa.ListArray.from_arrays(bounds, pa.array([], HEADERS_TYPE.value_type), type=HEADERS_TYPE)
 
 
 def header_list(column: pa.Array) -> Iterable[Headers]:

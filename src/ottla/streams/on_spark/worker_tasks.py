@@ -19,12 +19,12 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from ottla.spark.task_writing import Stage
 from ottla.spark.workers import settle
 from ottla.streams.on_spark.global_tables import GlobalTables
-from ottla.streams.on_spark.packets import Packer, in_order, unpacked
+from ottla.streams.on_spark.packets import Packer, Run, in_order, unpacked
 from ottla.streams.on_spark.reports import Reports
 from ottla.streams.on_spark.rows import OutputRows, output_batch, read_rows
 from ottla.streams.on_spark.slots import partition_of
 from ottla.streams.plan.plan import Plan
-from ottla.streams.records import InputRecord, OutputRecord
+from ottla.streams.records import OutputRecord
 from ottla.streams.state.backend import Log, MemoryBackend, log_nothing
 from ottla.streams.state.ordered import OrderedBackend
 from ottla.streams.tasks.failures import ErrorPolicy
@@ -208,7 +208,7 @@ class TaskProcessor(StatefulProcessor):
             if packet.topic == DEAD_LETTERS and topic is not None:
                 letters += (
                     OutputRecord(topic, each.key, each.value, each.timestamp_ms, each.headers)
-                    for each in unpacked(packet)
+                    for each in unpacked(packet).records()
                 )
             else:
                 yield packet
@@ -217,11 +217,11 @@ class TaskProcessor(StatefulProcessor):
         self,
         partition: int,
         timer_values: Any,
-        records: Iterator[InputRecord],
+        runs: Iterator[Run],
         outputs: list[OutputRecord],
     ) -> Iterator[Any]:
         """Encoded results, which Spark takes before it turns to the next group."""
-        for batch in self._encode(self._results(partition, timer_values, records, outputs)):
+        for batch in self._encode(self._results(partition, timer_values, runs, outputs)):
             for row in batch.to_pylist():
                 yield Row(**row)
 
@@ -229,7 +229,7 @@ class TaskProcessor(StatefulProcessor):
         self,
         partition: int,
         timer_values: Any,
-        records: Iterator[InputRecord],
+        runs: Iterator[Run],
         outputs: list[OutputRecord],
     ) -> Iterator[pa.RecordBatch]:
         """To `outputs` they are added until they are many."""
@@ -248,15 +248,22 @@ class TaskProcessor(StatefulProcessor):
             global_stores=GlobalTables.stores(self._plan, self._settings),
             log=changes.log,
         )
-        while stride := list(islice(records, _STRIDE)):
-            task.process_all(stride)
-            if sum(backend.memory_bytes for backend in backends.values()) > STATE_MEMORY_BYTES:
-                task.flush()
-                for backend in backends.values():
-                    backend.release()
-            if len(outputs) >= _RESULTS_MAX:
-                yield output_batch(outputs)
-                outputs.clear()
+        count = 0
+        for batch, start, stop in runs:
+            for begin in range(start, stop, _STRIDE):
+                end = min(begin + _STRIDE, stop)
+                task.process_batch(batch, begin, end)
+                count += end - begin
+                if count < _STRIDE:
+                    continue
+                count = 0
+                if sum(backend.memory_bytes for backend in backends.values()) > STATE_MEMORY_BYTES:
+                    task.flush()
+                    for backend in backends.values():
+                        backend.release()
+                if len(outputs) >= _RESULTS_MAX:
+                    yield output_batch(outputs)
+                    outputs.clear()
         task.fire_wall_clock_timers()
         task.flush()
         task.close()

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.streams.errors import StreamsError
-from ottla.streams.operators.base import Context, Output
-from ottla.streams.records import Change, Record
+from ottla.streams.operators.base import Context, Output, Step
+from ottla.streams.records import Change, Headers, Record, ValueAndTimestamp, new_tuple
 from ottla.streams.state.key_value import KeyValueStore
 
 Initializer = Callable[[], Any]
@@ -25,22 +25,13 @@ class StreamAggregate:
     aggregator: Aggregator
     send_old: bool
 
-    def process(self, record: Record, context: Context) -> Iterable[Output]:
-        if record.key is None or record.value is None:
-            context.drop("null key or value in an aggregation")
-            return ()
-        store: KeyValueStore = context.store(self.store)
-        present = store.get_with_timestamp(record.key)
-        timestamp_ms = record.timestamp_ms
-        if present is None:
-            aggregate = self.aggregator(record.key, record.value, self.initializer())
-        else:
-            timestamp_ms = max(timestamp_ms, present.timestamp_ms)
-            aggregate = self.aggregator(record.key, record.value, present.value)
-        # Read again: the aggregator may have changed the object it was given.
-        old = store.get(record.key) if self.send_old else None
-        store.put(record.key, aggregate, timestamp_ms)
-        return (Record(record.key, Change(aggregate, old), timestamp_ms, record.headers),)
+    def bind(self, context: Context, forward: Step) -> Step:
+        initializer, aggregator = self.initializer, self.aggregator
+
+        def fold(key: Any, value: Any, present: ValueAndTimestamp | None) -> Any:
+            return aggregator(key, value, initializer() if present is None else present.value)
+
+        return _folded(context, forward, self.store, fold, send_old=self.send_old)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +42,40 @@ class StreamReduce:
     reducer: Callable[[Any, Any], Any]
     send_old: bool
 
-    def process(self, record: Record, context: Context) -> Iterable[Output]:
-        if record.key is None or record.value is None:
+    def bind(self, context: Context, forward: Step) -> Step:
+        reducer = self.reducer
+
+        def fold(key: Any, value: Any, present: ValueAndTimestamp | None) -> Any:
+            return value if present is None else reducer(present.value, value)
+
+        return _folded(context, forward, self.store, fold, send_old=self.send_old)
+
+
+def _folded(
+    context: Context,
+    forward: Step,
+    name: str,
+    fold: Callable[[Any, Any, ValueAndTimestamp | None], Any],
+    *,
+    send_old: bool,
+) -> Step:
+    store: KeyValueStore = context.store(name)
+    get, put = store.get_with_timestamp, store.put
+
+    def step(key: Any, value: Any, timestamp_ms: int, headers: Headers) -> None:
+        if key is None or value is None:
             context.drop("null key or value in an aggregation")
-            return ()
-        store: KeyValueStore = context.store(self.store)
-        present = store.get_with_timestamp(record.key)
-        timestamp_ms = record.timestamp_ms
-        if present is None:
-            reduced = record.value
-        else:
-            timestamp_ms = max(timestamp_ms, present.timestamp_ms)
-            reduced = self.reducer(present.value, record.value)
-        old = store.get(record.key) if self.send_old else None
-        store.put(record.key, reduced, timestamp_ms)
-        return (Record(record.key, Change(reduced, old), timestamp_ms, record.headers),)
+            return
+        present = get(key)
+        folded = fold(key, value, present)
+        if present is not None and present.timestamp_ms > timestamp_ms:
+            timestamp_ms = present.timestamp_ms
+        # Read again: the function may have changed the object it was given.
+        old = store.get(key) if send_old else None
+        put(key, folded, timestamp_ms)
+        forward(key, new_tuple(Change, (folded, old)), timestamp_ms, headers)
+
+    return step
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from ottla.streams.records import Origin, Record, ValueAndTimestamp
+from ottla.streams.records import Headers, Origin, Record, ValueAndTimestamp
+
+Step = Callable[[Any, Any, int, Headers], None]
+"""Takes a record as what it consists of: key, value, timestamp and headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +62,24 @@ class Context(Protocol):
         ...
 
 
-class Operator(Protocol):
-    """A node's behaviour. Instances are immutable; everything that changes lives in stores."""
+class RecordOperator(Protocol):
+    """An operator that makes records of a record."""
 
     def process(self, record: Record, context: Context) -> Iterable[Output]: ...
+
+
+@runtime_checkable
+class BoundOperator(Protocol):
+    """An operator that many records go through: it is tied to its surroundings once per task, and no record
+    is made on its way in or out."""
+
+    def bind(self, context: Context, forward: Step) -> Step:
+        """What takes the records of the node, and passes what becomes of them on."""
+        ...
+
+
+Operator = RecordOperator | BoundOperator
+"""A node's behaviour. Instances are immutable; everything that changes lives in stores."""
 
 
 class View(Protocol):

@@ -42,7 +42,7 @@ class SlidingAggregate:
             return
         store: WindowStore = context.store(self.store)
         if self.final:
-            yield from emit_closed(store, record, close_ms - span_ms - 1, context)
+            yield from emit_closed(store, record.headers, close_ms - span_ms - 1, context)
         updates = self._early if record.timestamp_ms < span_ms else self._regular
         for update in updates(record, store, close_ms, context):
             if not self.final:

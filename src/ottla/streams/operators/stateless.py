@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.streams.operators.base import Context, Directed, Output
-from ottla.streams.records import Record
+from ottla.streams.operators.base import Context, Directed, Output, Step
+from ottla.streams.records import Headers, Record
 
 Function = Callable[[Any, Any], Any]
 
@@ -16,8 +16,8 @@ Function = Callable[[Any, Any], Any]
 class PassThrough:
     """A node that only has to be there: where streams merge, and before a repartition topic."""
 
-    def process(self, record: Record, context: Context) -> Iterable[Output]:
-        return (record,)
+    def bind(self, context: Context, forward: Step) -> Step:
+        return forward
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,14 @@ class Filter:
     predicate: Function
     negate: bool = False
 
-    def process(self, record: Record, context: Context) -> Iterable[Output]:
-        return (record,) if bool(self.predicate(record.key, record.value)) is not self.negate else ()
+    def bind(self, context: Context, forward: Step) -> Step:
+        predicate, negate = self.predicate, self.negate
+
+        def step(key: Any, value: Any, timestamp_ms: int, headers: Headers) -> None:
+            if bool(predicate(key, value)) is not negate:
+                forward(key, value, timestamp_ms, headers)
+
+        return step
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +41,40 @@ class Map:
 
     function: Function
 
-    def process(self, record: Record, context: Context) -> Iterable[Output]:
-        key, value = self.function(record.key, record.value)
-        return (Record(key, value, record.timestamp_ms, record.headers),)
+    def bind(self, context: Context, forward: Step) -> Step:
+        function = self.function
+
+        def step(key: Any, value: Any, timestamp_ms: int, headers: Headers) -> None:
+            key, value = function(key, value)
+            forward(key, value, timestamp_ms, headers)
+
+        return step
 
 
 @dataclass(frozen=True, slots=True)
 class MapValues:
     function: Function
 
-    def process(self, record: Record, context: Context) -> Iterable[Output]:
-        return (record.with_value(self.function(record.key, record.value)),)
+    def bind(self, context: Context, forward: Step) -> Step:
+        function = self.function
+
+        def step(key: Any, value: Any, timestamp_ms: int, headers: Headers) -> None:
+            forward(key, function(key, value), timestamp_ms, headers)
+
+        return step
 
 
 @dataclass(frozen=True, slots=True)
 class SelectKey:
     function: Function
 
-    def process(self, record: Record, context: Context) -> Iterable[Output]:
-        return (record.with_key(self.function(record.key, record.value)),)
+    def bind(self, context: Context, forward: Step) -> Step:
+        function = self.function
+
+        def step(key: Any, value: Any, timestamp_ms: int, headers: Headers) -> None:
+            forward(function(key, value), value, timestamp_ms, headers)
+
+        return step
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +83,29 @@ class FlatMap:
 
     function: Function
 
-    def process(self, record: Record, context: Context) -> Iterable[Output]:
-        return [
-            Record(key, value, record.timestamp_ms, record.headers)
-            for key, value in self.function(record.key, record.value)
-        ]
+    def bind(self, context: Context, forward: Step) -> Step:
+        function = self.function
+
+        def step(key: Any, value: Any, timestamp_ms: int, headers: Headers) -> None:
+            # All or none: it may fail on the way.
+            for new_key, new_value in [(each, other) for each, other in function(key, value)]:
+                forward(new_key, new_value, timestamp_ms, headers)
+
+        return step
 
 
 @dataclass(frozen=True, slots=True)
 class FlatMapValues:
     function: Function
 
-    def process(self, record: Record, context: Context) -> Iterable[Output]:
-        return [record.with_value(value) for value in self.function(record.key, record.value)]
+    def bind(self, context: Context, forward: Step) -> Step:
+        function = self.function
+
+        def step(key: Any, value: Any, timestamp_ms: int, headers: Headers) -> None:
+            for each in list(function(key, value)):
+                forward(key, each, timestamp_ms, headers)
+
+        return step
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +113,15 @@ class Peek:
     function: Function
     forward: bool = True
 
-    def process(self, record: Record, context: Context) -> Iterable[Output]:
-        self.function(record.key, record.value)
-        return (record,) if self.forward else ()
+    def bind(self, context: Context, forward: Step) -> Step:
+        function, passes = self.function, self.forward
+
+        def step(key: Any, value: Any, timestamp_ms: int, headers: Headers) -> None:
+            function(key, value)
+            if passes:
+                forward(key, value, timestamp_ms, headers)
+
+        return step
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +142,20 @@ class Branch:
 class ToStream:
     """A table's changes as a stream of its new values."""
 
-    def process(self, record: Record, context: Context) -> Iterable[Output]:
-        return (record.with_value(record.value.new),)
+    def bind(self, context: Context, forward: Step) -> Step:
+        def step(key: Any, value: Any, timestamp_ms: int, headers: Headers) -> None:
+            forward(key, value[0], timestamp_ms, headers)
+
+        return step
 
 
 @dataclass(frozen=True, slots=True)
 class DropNullKeys:
     """Before a repartition topic whose readers have no use for records without a key."""
 
-    def process(self, record: Record, context: Context) -> Iterable[Output]:
-        return () if record.key is None else (record,)
+    def bind(self, context: Context, forward: Step) -> Step:
+        def step(key: Any, value: Any, timestamp_ms: int, headers: Headers) -> None:
+            if key is not None:
+                forward(key, value, timestamp_ms, headers)
+
+        return step

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.streams.operators.base import Context, Output
-from ottla.streams.records import Change, Record
+from ottla.streams.operators.base import Context, Output, Step
+from ottla.streams.records import Change, Headers, Record, new_tuple
 from ottla.streams.state.key_value import KeyValueStore
 from ottla.streams.state.versioned import NOT_PUT, UNDEFINED, VersionedStore
 
@@ -22,16 +22,21 @@ class TableSource:
     store: str | None
     send_old: bool
 
-    def process(self, record: Record, context: Context) -> Iterable[Output]:
-        if record.key is None:
-            context.drop("null key in a table")
-            return ()
-        old = None
-        if self.store is not None:
-            store: KeyValueStore = context.store(self.store)
-            old = store.get(record.key) if self.send_old else None
-            store.put(record.key, record.value, record.timestamp_ms)
-        return (record.with_value(Change(record.value, old)),)
+    def bind(self, context: Context, forward: Step) -> Step:
+        store: KeyValueStore | None = None if self.store is None else context.store(self.store)
+        send_old = self.send_old
+
+        def step(key: Any, value: Any, timestamp_ms: int, headers: Headers) -> None:
+            if key is None:
+                context.drop("null key in a table")
+                return
+            old = None
+            if store is not None:
+                old = store.get(key) if send_old else None
+                store.put(key, value, timestamp_ms)
+            forward(key, new_tuple(Change, (value, old)), timestamp_ms, headers)
+
+        return step
 
 
 @dataclass(frozen=True, slots=True)

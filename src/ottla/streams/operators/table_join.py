@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.streams.operators.base import Context, Output, View
+from ottla.streams.operators.base import Context, Output, Step, View
 from ottla.streams.records import Change, Headers, Record
 from ottla.streams.serdes import Serde
 from ottla.streams.state.buffer import TimeOrderedBuffer
@@ -57,19 +57,25 @@ class StreamTableJoin:
     left: bool
     key_selector: Callable[[Any, Any], Any] | None = None
 
-    def process(self, record: Record, context: Context) -> Iterable[Output]:
-        if record.value is None:
-            context.drop("null value in a join")
-            return ()
-        key = record.key if self.key_selector is None else self.key_selector(record.key, record.value)
-        if key is None and not self.left:
-            context.drop("null key in a join")
-            return ()
-        found = None if key is None else self.table.get(key, context, record.timestamp_ms)
-        if found is None and not self.left:
-            return ()
-        row = None if found is None else found.value
-        return (record.with_value(self.joiner(record.key, record.value, row)),)
+    def bind(self, context: Context, forward: Step) -> Step:
+        find, joiner = self.table.get, self.joiner
+        left, key_selector = self.left, self.key_selector
+
+        def step(key: Any, value: Any, timestamp_ms: int, headers: Headers) -> None:
+            if value is None:
+                context.drop("null value in a join")
+                return
+            row_key = key if key_selector is None else key_selector(key, value)
+            if row_key is None and not left:
+                context.drop("null key in a join")
+                return
+            found = None if row_key is None else find(row_key, context, timestamp_ms)
+            if found is not None:
+                forward(key, joiner(key, value, found.value), timestamp_ms, headers)
+            elif left:
+                forward(key, joiner(key, value, None), timestamp_ms, headers)
+
+        return step
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +90,26 @@ class LateTableJoin:
     key: Serde
     value: Serde
 
-    def process(self, record: Record, context: Context) -> Iterable[Output]:
-        due_ms = context.observe(record.timestamp_ms) - self.grace_ms
-        if record.value is None or record.key is None or record.timestamp_ms < due_ms:
-            yield from self.join.process(record, context)
-        else:
-            self._hold(record, context.store(self.buffer))
+    def bind(self, context: Context, forward: Step) -> Step:
+        join = self.join.bind(context, forward)
         buffer: TimeOrderedBuffer = context.store(self.buffer)
-        for time_ms, member, entries in buffer.pop_before(due_ms + 1):
-            for _, _, data in entries:
-                headers, value = _unpacked(data or b"")
-                waited = Record(self.key.deserialize(member), self.value.deserialize(value), time_ms, headers)
-                yield from self.join.process(waited, context)
 
-    def _hold(self, record: Record, buffer: TimeOrderedBuffer) -> None:
-        member = self.key.serialize(record.key) or b""
-        data = _packed(record.headers, self.value.serialize(record.value) or b"")
-        waiting = buffer.get(record.timestamp_ms, member)
-        buffer.put(record.timestamp_ms, member, [*waiting, (0, 0, data)])
+        def step(key: Any, value: Any, timestamp_ms: int, headers: Headers) -> None:
+            due_ms = context.observe(timestamp_ms) - self.grace_ms
+            if value is None or key is None or timestamp_ms < due_ms:
+                join(key, value, timestamp_ms, headers)
+            else:
+                member = self.key.serialize(key) or b""
+                data = _packed(headers, self.value.serialize(value) or b"")
+                waiting = buffer.get(timestamp_ms, member)
+                buffer.put(timestamp_ms, member, [*waiting, (0, 0, data)])
+            for time_ms, member, entries in buffer.pop_before(due_ms + 1):
+                for _, _, packed in entries:
+                    own_headers, content = _unpacked(packed or b"")
+                    waited = self.key.deserialize(member), self.value.deserialize(content)
+                    join(*waited, time_ms, own_headers)
+
+        return step
 
 
 _COUNT = struct.Struct(">I")

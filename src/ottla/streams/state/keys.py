@@ -14,13 +14,14 @@ _NOTHING = object()
 
 def key_writer(serde: Serde) -> Callable[[Any], bytes]:
     """Turns keys into bytes and knows those of the last one; a null key is empty."""
+    serialize = serde.quick_writer()
     last_key: Any = _NOTHING
     last_bytes = b""
 
     def write(key: Any) -> bytes:
         nonlocal last_key, last_bytes
         if key is not last_key:
-            last_bytes = serde.serialize(key) or b""
+            last_bytes = serialize(key) or b""
             last_key = key if type(key) in _IMMUTABLE else _NOTHING
         return last_bytes
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ottla.streams.errors import StoreError
 from ottla.streams.plan.plan import Plan, ProcessorNode
-from ottla.streams.records import InputRecord
+from ottla.streams.records import InputBatch
 from ottla.streams.state.backend import Backend
 from ottla.streams.state.key_value import KeyValueStore
 from ottla.streams.state.session import SessionStore
@@ -16,17 +14,15 @@ from ottla.streams.state.window import WindowStore
 from ottla.streams.tasks.task import STREAM_TIME, Memory, node_time
 
 
-def restore(
-    plan: Plan, name: str, records: Iterable[InputRecord], *, backend: Backend, memory_backend: Backend
-) -> None:
+def restore(plan: Plan, name: str, records: InputBatch, *, backend: Backend, memory_backend: Backend) -> None:
     """Fill a store. Times are those of its last change: records later than they were are on time again."""
     store = open_store(plan.stores[name], backend)
     if not isinstance(store, KeyValueStore | VersionedStore | WindowStore | SessionStore):
         raise StoreError(f"the store {name} cannot be restored from a changelog")
     latest_ms = -1
-    for record in records:
-        store.restore(record.key or b"", record.value, record.timestamp_ms)
-        latest_ms = max(latest_ms, record.timestamp_ms)
+    for key, value, timestamp_ms in zip(records.keys, records.values, records.timestamps_ms, strict=True):
+        store.restore(key or b"", value, timestamp_ms)
+        latest_ms = max(latest_ms, timestamp_ms)
     store.flush()
     memory = Memory(memory_backend)
     memory.advance(STREAM_TIME, latest_ms)

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import Any
 
 from ottla.client.schema_registry import RegistryUnreachable
 from ottla.streams.errors import RecordError, StoreError, StreamsError
-from ottla.streams.operators.base import Directed
+from ottla.streams.operators.base import BoundOperator, Directed, RecordOperator, Step
 from ottla.streams.operators.custom import CustomProcessor
 from ottla.streams.plan.plan import Plan, ProcessorNode, SinkNode, SourceNode
 from ottla.streams.processor import Processor
-from ottla.streams.records import InputRecord, Origin, OutputRecord, Record
+from ottla.streams.records import Headers, InputBatch, InputRecord, Origin, OutputRecord, Record, new_tuple
 from ottla.streams.state.backend import Backend, Log, log_nothing
 from ottla.streams.state.spec import Store, open_store
 from ottla.streams.tasks.counts import TaskCounts
@@ -31,8 +32,6 @@ STREAM_TIME = "stream-time"
 
 _NUMBER = struct.Struct(">q")
 _NOWHERE = InputRecord("", -1, -1, -1, None, None)
-
-Step = Callable[[Record], None]
 
 
 class Memory:
@@ -103,7 +102,10 @@ class Task:
         }
         self._own_stores = [store for name, store in self.stores.items() if name not in shared]
         self.counts = TaskCounts()
-        self.record = _NOWHERE
+        # The record that is worked on, or was last: itself, or where it is in a batch.
+        self._record = _NOWHERE
+        self._batch: InputBatch | None = None
+        self._index = 0
         # At most the stream time, which may be one from before a restart.
         self._last_time_ms = -1
         self.timers = Timers(self.memory)
@@ -120,10 +122,40 @@ class Task:
         time_ms = self.memory.get(STREAM_TIME)
         return -1 if time_ms is None else time_ms
 
+    @property
+    def record(self) -> InputRecord:
+        """The one that is being worked on."""
+        return self._record if self._batch is None else self._batch.record(self._index)
+
+    def process_batch(self, batch: InputBatch, start: int = 0, stop: int | None = None) -> None:
+        """Take records of a batch through the topology, one after the other."""
+        source, step = self._by_topic.get(batch.topic) or self._source(batch.topic)
+        span = range(start, len(batch) if stop is None else stop)
+        if not batch.is_decoded:
+            batch.objects, batch.is_decoded = _objects(source, batch), True
+        if batch.objects is None or source.timestamp_extractor is not None:
+            for index in span:
+                self.process(batch.record(index))
+            return
+        begin, end = span.start, span.stop
+        keys, values = batch.objects
+        headers = repeat(()) if batch.headers is None else batch.headers[begin:end]
+        columns = keys[begin:end], values[begin:end], batch.timestamps_ms[begin:end], headers
+        last_ms, has_timers = self._last_time_ms, bool(self.timers.by_stream_time)
+        self._batch = batch
+        # `self._index` says which record is meant where a step asks.
+        for self._index, key, value, timestamp_ms, own_headers in zip(span, *columns, strict=False):
+            if timestamp_ms > last_ms:
+                last_ms = self._last_time_ms = self.memory.advance(STREAM_TIME, timestamp_ms)
+            step(key, value, timestamp_ms, own_headers)
+            if has_timers:
+                self.timers.fire_stream_time(self.stream_time_ms)
+        self.counts.records[source.name] += len(span)
+
     def process(self, record: InputRecord) -> None:
         """Take one record through the topology."""
         source, step = self._by_topic.get(record.topic) or self._source(record.topic)
-        self.record = record
+        self._record, self._batch = record, None
         self.counts.records[source.name] += 1
         key = None
         try:
@@ -141,7 +173,7 @@ class Task:
             return
         if timestamp_ms > self._last_time_ms:
             self._last_time_ms = self.memory.advance(STREAM_TIME, timestamp_ms)
-        step(Record(key, value, timestamp_ms, record.headers))
+        step(key, value, timestamp_ms, record.headers)
         if self.timers.by_stream_time:
             self.timers.fire_stream_time(self.stream_time_ms)
 
@@ -172,9 +204,9 @@ class Task:
     def send(self, node: str, record: Record, child: str | None = None) -> None:
         """Pass a record on from a node: to all children, or to one."""
         if child is None:
-            self._children_step(node)(record)
+            self._children_step(node)(*record)
         elif child in self.plan.children.get(node, ()):
-            self._step(child)(record)
+            self._step(child)(*record)
         else:
             raise StreamsError(
                 f"{node} has no child named {child}: it has {list(self.plan.children.get(node, ()))}"
@@ -193,9 +225,9 @@ class Task:
         if len(steps) == 1:
             return steps[0]
 
-        def to_all(record: Record) -> None:
+        def to_all(key: Any, value: Any, timestamp_ms: int, headers: Headers) -> None:
             for step in steps:
-                step(record)
+                step(key, value, timestamp_ms, headers)
 
         return to_all
 
@@ -213,22 +245,34 @@ class Task:
         return self._steps[name]
 
     def _operator_step(self, node: ProcessorNode) -> Step:
-        process = node.operator.process
         context = NodeContext(self, node)
-        forward = self._children_step(node.name)
-        children = {child: self._step(child) for child in self.plan.children.get(node.name, ())}
+        operator = node.operator
+        if isinstance(operator, BoundOperator):
+            run = operator.bind(context, self._children_step(node.name))
+        else:
+            run = self._unbound_step(node, operator, context)
         name, records = node.name, self.counts.records
 
-        def step(record: Record) -> None:
+        def step(key: Any, value: Any, timestamp_ms: int, headers: Headers) -> None:
             records[name] += 1
             try:
-                for output in process(record, context):
-                    if type(output) is Record:
-                        forward(output)
-                    elif isinstance(output, Directed):
-                        children[output.child](output.record)
+                run(key, value, timestamp_ms, headers)
             except Exception as error:
-                self.failed(name, record.key, error)
+                self.failed(name, key, error)
+
+        return step
+
+    def _unbound_step(self, node: ProcessorNode, operator: RecordOperator, context: NodeContext) -> Step:
+        process = operator.process
+        forward = self._children_step(node.name)
+        children = {child: self._step(child) for child in self.plan.children.get(node.name, ())}
+
+        def step(key: Any, value: Any, timestamp_ms: int, headers: Headers) -> None:
+            for output in process(new_tuple(Record, (key, value, timestamp_ms, headers)), context):
+                if type(output) is Record:
+                    forward(*output)
+                elif isinstance(output, Directed):
+                    children[output.child](*output.record)
 
         return step
 
@@ -240,36 +284,51 @@ class Task:
         context.is_initialised = True
         records = self.counts.records
 
-        def step(record: Record) -> None:
+        def step(key: Any, value: Any, timestamp_ms: int, headers: Headers) -> None:
             records[node.name] += 1
-            context.key = record.key
+            context.key = key
             try:
-                processor.process(record)
+                processor.process(Record(key, value, timestamp_ms, headers))
             except Exception as error:
-                self.failed(node.name, record.key, error)
+                self.failed(node.name, key, error)
 
         return step
 
     def _sink_step(self, sink: SinkNode) -> Step:
-        records = self.counts.records
+        records, emit = self.counts.records, self.emit
+        name, fixed_topic = sink.name, sink.topic if isinstance(sink.topic, str) else None
+        choose_topic, choose_partition = sink.topic, sink.partitioner
+        write_key, write_value = sink.key.quick_writer(), sink.value.quick_writer()
 
-        def step(record: Record) -> None:
-            records[sink.name] += 1
+        def step(key: Any, value: Any, timestamp_ms: int, headers: Headers) -> None:
+            records[name] += 1
             try:
-                topic = sink.topic
-                if not isinstance(topic, str):
-                    topic = topic(record.key, record.value, record.timestamp_ms)
-                partition = None
-                if sink.partitioner is not None:
-                    count = self.partitions_of(topic)
-                    partition = sink.partitioner(topic, record.key, record.value, count)
-                key, value = sink.key.serialize(record.key), sink.value.serialize(record.value)
+                topic, partition = fixed_topic, None
+                if topic is None:
+                    assert not isinstance(choose_topic, str)
+                    topic = choose_topic(key, value, timestamp_ms)
+                if choose_partition is not None:
+                    partition = choose_partition(topic, key, value, self.partitions_of(topic))
+                data = write_key(key), write_value(value)
             except Exception as error:
-                self.failed(sink.name, record.key, error, ErrorKind.PRODUCE)
+                self.failed(name, key, error, ErrorKind.PRODUCE)
                 return
-            self.emit(OutputRecord(topic, key, value, record.timestamp_ms, record.headers, partition))
+            emit(new_tuple(OutputRecord, (topic, *data, timestamp_ms, headers, partition)))
 
         return step
+
+
+def _objects(source: SourceNode, batch: InputBatch) -> tuple[list[Any], list[Any]] | None:
+    """All keys and values of a batch, or nothing if there is a record that cannot be taken: then each is read
+    when its turn comes, which tells what is wrong with it."""
+    if min(batch.timestamps_ms, default=0) < 0:
+        return None
+    try:
+        return source.key.deserialize_all(batch.keys), source.value.deserialize_all(batch.values)
+    except RegistryUnreachable:
+        raise
+    except Exception:
+        return None
 
 
 def node_time(node: str) -> str:
