@@ -108,6 +108,8 @@ class TopologyTestDriver:
         """Everything the topology remembers, as bytes: what a restart would find."""
         for task in self._tasks:
             task.flush()
+        for store in self._global_stores.values():
+            store.flush()
         return {
             task: {store: dict(entries) for store, entries in stores.items()}
             for task, stores in self._state.items()

@@ -71,6 +71,7 @@ class GlobalTable:
                 for batch in read_range(wanted, self._options):
                     self._task.process_all(read_rows(batch))
                 self._next[topic, partition] = end.offset
+        self._task.flush()
 
 
 class GlobalTables:

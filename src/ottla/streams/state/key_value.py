@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ottla.streams.records import ValueAndTimestamp
+from ottla.streams.records import ValueAndTimestamp, new_tuple
 from ottla.streams.serdes import Serde
 from ottla.streams.state.backend import Backend, Log, end_of_prefix, log_nothing
 from ottla.streams.state.keys import key_writer
@@ -39,12 +39,7 @@ class KeyValueStore:
 
     def put(self, key: Any, value: Any, timestamp_ms: int = -1) -> None:
         """Set the value; ``None`` deletes."""
-        key_bytes, data = self._key_bytes(key), self._value.serialize(value)
-        self._log(key_bytes, data, timestamp_ms)
-        if data is None:
-            self._backend.delete(key_bytes)
-        else:
-            self._backend.put(key_bytes, _TIMESTAMP.pack(timestamp_ms) + data)
+        self._write(self._key_bytes(key), self._value.serialize(value), timestamp_ms)
 
     def put_if_absent(self, key: Any, value: Any, timestamp_ms: int = -1) -> Any:
         """The value there was; sets the given one only if there was none."""
@@ -93,6 +88,13 @@ class KeyValueStore:
     def flush(self) -> None:
         """Nothing waits here."""
 
+    def _write(self, key_bytes: bytes, data: bytes | None, timestamp_ms: int) -> None:
+        self._log(key_bytes, data, timestamp_ms)
+        if data is None:
+            self._backend.delete(key_bytes)
+        else:
+            self._backend.put(key_bytes, _TIMESTAMP.pack(timestamp_ms) + data)
+
     def _bounds(self, first: Any, last: Any) -> tuple[bytes, bytes | None]:
         last_bytes = self._key.serialize(last)
         return self._key.serialize(first) or b"", None if last_bytes is None else last_bytes + b"\0"
@@ -107,7 +109,8 @@ class KeyValueStore:
             yield self._key.deserialize(key), self._decode(data).value
 
     def _decode(self, data: bytes) -> ValueAndTimestamp:
-        return ValueAndTimestamp(self._value.deserialize(data[8:]), _TIMESTAMP.unpack_from(data)[0])
+        (timestamp_ms,) = _TIMESTAMP.unpack_from(data)
+        return new_tuple(ValueAndTimestamp, (self._value.deserialize(data[8:]), timestamp_ms))
 
 
 _VALUES = b"v"

@@ -9,6 +9,7 @@ from enum import Enum
 from ottla.streams.serdes import Serde
 from ottla.streams.state.backend import Backend, Log, log_nothing
 from ottla.streams.state.buffer import KeyedBuffer, TimeOrderedBuffer
+from ottla.streams.state.held import HeldKeyValueStore, HeldWindowStore, can_be_held
 from ottla.streams.state.key_value import ExpiringStore, KeyValueStore
 from ottla.streams.state.session import SessionStore
 from ottla.streams.state.subscriptions import SubscriptionStore
@@ -62,8 +63,20 @@ def open_store(
             return VersionedStore(
                 spec.name, backend, spec.key, spec.value, history_ms=spec.retention_ms, log=log
             )
+        case StoreKind.KEY_VALUE if can_be_held(spec.key, spec.value):
+            return HeldKeyValueStore(spec.name, backend, spec.key, spec.value, log)
         case StoreKind.KEY_VALUE:
             return KeyValueStore(spec.name, backend, spec.key, spec.value, log)
+        case StoreKind.WINDOW if can_be_held(spec.key, spec.value) and not spec.retain_duplicates:
+            return HeldWindowStore(
+                spec.name,
+                backend,
+                spec.key,
+                spec.value,
+                size_ms=spec.size_ms,
+                retention_ms=spec.retention_ms,
+                log=log,
+            )
         case StoreKind.WINDOW:
             return WindowStore(
                 spec.name,

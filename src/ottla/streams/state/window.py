@@ -74,9 +74,7 @@ class WindowStore:
         self._latest.observe(start_ms)
         if start_ms < self._oldest_live_ms():
             return
-        key_bytes, data = self._key_bytes(key), self._value.serialize(value)
-        self._log(key_bytes + struct.pack(">q", start_ms), data, timestamp_ms)
-        self._set(key_bytes, start_ms, timestamp_ms, data)
+        self._write(self._key_bytes(key), start_ms, timestamp_ms, self._value.serialize(value))
 
     def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
         """Take an entry of the changelog."""
@@ -84,6 +82,10 @@ class WindowStore:
         self._latest.observe(start_ms)
         if start_ms >= self._oldest_live_ms():
             self._set(key_bytes, start_ms, timestamp_ms, value)
+
+    def _write(self, key_bytes: bytes, start_ms: int, timestamp_ms: int, data: bytes | None) -> None:
+        self._log(key_bytes + struct.pack(">q", start_ms), data, timestamp_ms)
+        self._set(key_bytes, start_ms, timestamp_ms, data)
 
     def _set(self, key_bytes: bytes, start_ms: int, timestamp_ms: int, data: bytes | None) -> None:
         list_key = self._list_key(key_bytes, start_ms // self._segment_ms)
