@@ -121,6 +121,43 @@ def test_what_is_taken_out_of_its_hands_is_told_and_nothing_is_left_out(spark: A
         Publication(Robbed(spark, str(tmp_path / "robbed")), "query").publish(0, rows)
 
 
+def test_values_that_are_no_names_stay_within_the_directory(spark: Any, tmp_path: Path) -> None:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    values = [
+        "../../etc",
+        "/",
+        "..",
+        ".",
+        " ",
+        "a=b",
+        "a\nb",
+        "%2F",
+        "x:y",
+        "größe",
+        "_a",
+        ".a",
+        "*",
+        "'\"#?",
+        None,
+    ]
+    rows = spark.createDataFrame(list(enumerate(values)), "n int, land string").select(
+        F.struct("n", "land").alias("value"),
+        *(F.lit(None).cast(kind).alias(name) for name, kind in (("key", "string"), ("topic", "string"))),
+        *(F.lit(0).alias(name) for name in ("partition", "offset")),
+        F.timestamp_seconds(F.lit(1709210096)).alias("timestamp"),
+    )
+    sink = LakeSink()
+    place = tmp_path / "in" / "a lake%41"
+    sink.start({"path": str(place), "partition.fields": "land"})
+    sink.query_id = "query"
+    sink.write(rows, 0)
+    found = spark.read.parquet(str(place)).collect()
+    assert sorted((row.n, row.land) for row in found) == list(enumerate(values))
+    assert [each.name for each in tmp_path.iterdir()] == ["in"]
+    assert [each.name for each in place.parent.iterdir()] == [place.name]
+
+
 def test_an_attempt_that_fails_leaves_nothing_behind(spark: Any, tmp_path: Path) -> None:
     def full(directory: str) -> None:
         Path(directory).mkdir(parents=True)
