@@ -6,7 +6,8 @@ was away, or lost its disk, reads the log again.
 
 Conditions are decided when a record is applied, by every node alike. So of two writes that both expect
 version 7 one wins everywhere, whichever nodes they went through. For the same reason the topic is not
-compacted: the last record of a key may be one that lost.
+compacted: the last record of a key may be one that lost. And what is no command, since anybody may write to a
+topic, changes nothing on any of them.
 
 GET    /keys/K                    {"value": …, "version": 7}
 PUT    /keys/K  {"value": …}      the same; with "version": 7 only if that is the version now, else 409
@@ -129,13 +130,29 @@ class Node:
             consumer.close()
 
     def _apply(self, message: Message) -> None:
-        value = message.value()
-        command = None if value is None else json.loads(value)
-        took_effect = self.state.apply(message.key().decode(), command, message.offset())
+        try:
+            key, command = parse(message)
+        except ValueError as error:
+            print(f"no command at offset {message.offset()}: {error}", flush=True)
+            return
+        took_effect = self.state.apply(key, command, message.offset())
         ticket = dict(message.headers() or ()).get("ticket", b"").decode()
         if (waiting := self._waiting.get(ticket)) is not None:
             loop, applied = waiting
             loop.call_soon_threadsafe(_settle, applied, took_effect)
+
+
+def parse(message: Message) -> tuple[str, dict[str, Any] | None]:
+    """The key, and what becomes of it; None deletes."""
+    if message.key() is None:
+        raise ValueError("it has no key")
+    key = message.key().decode()
+    if message.value() is None:
+        return key, None
+    command = json.loads(message.value())
+    if not isinstance(command, dict) or "value" not in command:
+        raise ValueError(f"{command!r} has no value")
+    return key, command
 
 
 def _settle(applied: asyncio.Future[bool], took_effect: bool) -> None:

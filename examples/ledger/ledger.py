@@ -18,6 +18,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from types import TracebackType
 from typing import Any
 
@@ -225,6 +226,17 @@ def _positive(cents: int) -> None:
         raise Refused(f"{cents / 100:.2f} is not an amount; give more than nothing")
 
 
+def to_cents(text: str) -> int:
+    """Of an amount as people write it: 12, 12.5 or 12.50, and no third digit behind the point."""
+    try:
+        cents = Decimal(text) * 100
+        if cents == int(cents):
+            return int(cents)
+    except (ArithmeticError, ValueError):
+        pass
+    raise argparse.ArgumentTypeError(f"{text} is not an amount such as 12.50")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--bootstrap-server", default="localhost:9092")
@@ -238,7 +250,7 @@ def main() -> int:
     }.items():
         command = commands.add_parser(name)
         for argument in arguments:
-            command.add_argument(argument, type=float if argument == "amount" else str)
+            command.add_argument(argument, type=to_cents if argument == "amount" else str)
     given = vars(parser.parse_args())
     servers, command = given.pop("bootstrap_server"), given.pop("command")
     if command == "history":
@@ -257,14 +269,13 @@ def main() -> int:
 
 
 def _do(ledger: Ledger, command: str, given: dict[str, Any]) -> None:
-    cents = round(given.get("amount", 0) * 100)
     match command:
         case "deposit":
-            ledger.deposit(given["account"], cents)
+            ledger.deposit(given["account"], given["amount"])
         case "withdraw":
-            ledger.withdraw(given["account"], cents)
+            ledger.withdraw(given["account"], given["amount"])
         case "transfer":
-            ledger.transfer(given["source"], given["target"], cents)
+            ledger.transfer(given["source"], given["target"], given["amount"])
 
 
 if __name__ == "__main__":

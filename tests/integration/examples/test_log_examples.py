@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from types import ModuleType
 
 import httpx
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 
 from ottla.testing import InProcessBroker, free_ports
 
@@ -102,6 +103,36 @@ def test_nodes_agree(servers: str) -> None:
         assert httpx.get(two).json()["value"] == "yellow"
         assert httpx.delete(two).status_code == 200
         assert httpx.get(two).status_code == 404
+
+
+def test_what_is_no_command_changes_nothing(servers: str) -> None:
+    [port] = free_ports("127.0.0.1", 1)
+    with keyvalue_node(servers, port):
+        producer = Producer({"bootstrap.servers": servers})
+        for key, value in (
+            ("k", b"{"),
+            ("k", b"[]"),
+            ("k", b'{"version": 1}'),
+            ("k", b"\xff"),
+            (None, b"{}"),
+        ):
+            producer.produce(keyvalue.TOPIC, value, key)
+        assert producer.flush(10) == 0
+        url = f"http://localhost:{port}/keys/after"
+        assert httpx.put(url, json={"value": 1}, timeout=60).status_code == 200
+        assert httpx.get(f"http://localhost:{port}/keys/k").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("text", "cents"),
+    [("12", 1200), ("0.1", 10), ("12.50", 1250), ("12.505", None), ("nan", None), ("x", None)],
+)
+def test_amounts_are_whole_cents(text: str, cents: int | None) -> None:
+    if cents is None:
+        with pytest.raises(argparse.ArgumentTypeError, match="is not an amount"):
+            ledger.to_cents(text)
+    else:
+        assert ledger.to_cents(text) == cents
 
 
 def test_a_state_is_the_same_whoever_applies_it() -> None:
