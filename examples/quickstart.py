@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -35,7 +36,7 @@ LOAD_TOPIC = "load"
 LOAD_RECORDS = 200_000
 LOAD_RECORD_BYTES = 100
 LINES, COUNTS = "lines", "word-counts"
-WORD_COUNT = Path(__file__).resolve().parent / "streams" / "word_count.py"
+STREAMS = Path(__file__).resolve().parent / "streams"
 TEXT = "the sea the sky the stars and the long way home over the sea"
 WORDS_PER_SECOND = 200
 COUNTING_S = 4.0
@@ -45,12 +46,12 @@ NEXT = """\
 ottla start                          a broker on localhost:9092, data in ./ottla-data
 ottla start server.properties        with the settings of an Apache Kafka broker
 ottla stop                           stop it
-ottla run examples/streams/word_count.py     the pipeline you have just seen
+make -C {streams} demo        the pipeline you have just seen, for as long as you like
 
 Any Kafka client works, for example the one that this program uses:
 
     from confluent_kafka import Producer
-    producer = Producer({"bootstrap.servers": "localhost:9092"})
+    producer = Producer({{"bootstrap.servers": "localhost:9092"}})
     producer.produce("greetings", b"Hello")
     producer.flush()
 
@@ -157,7 +158,8 @@ def measure(bootstrap_servers: str) -> tuple[float, float]:
 def word_count(bootstrap_servers: str) -> Iterator[subprocess.Popen[str]]:
     """The pipeline, as `ottla run` runs it; Spark takes some seconds to start."""
     with tempfile.TemporaryDirectory(prefix="ottla-quickstart-", ignore_cleanup_errors=True) as state:
-        argv = [sys.executable, "-m", "ottla.cli.main", "run", str(WORD_COUNT), "--state-dir", state]
+        argv = [sys.executable, "-m", "ottla.cli.main", "run", str(STREAMS / "word_count.py")]
+        argv += ["--state-dir", state]
         argv += ["--bootstrap-server", bootstrap_servers]
         # All it writes, Spark's log included, goes with the directory.
         pipeline = subprocess.Popen(
@@ -250,7 +252,10 @@ def main() -> None:
     screen.say("the temporary data is gone")
 
     screen.step("What to try next")
-    screen.say(NEXT)
+    if shutil.which("ottla") is None:
+        activate = f". {os.path.relpath(Path(sys.executable).parent)}/activate"
+        screen.say(f"{activate:<37}so that ottla is found")
+    screen.say(NEXT.format(streams=os.path.relpath(STREAMS)))
 
 
 if __name__ == "__main__":

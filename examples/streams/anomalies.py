@@ -4,7 +4,7 @@ A reading further than four standard deviations from the mean of its sensor is r
 method keeps mean and variance in three numbers). A timer looks every ten seconds for sensors that have been
 silent for a minute.
 
-    ottla run examples/streams/anomalies.py --bootstrap-server localhost:9092
+    ottla run anomalies.py --bootstrap-server localhost:9092
 """
 
 from __future__ import annotations

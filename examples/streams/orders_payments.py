@@ -3,7 +3,7 @@
 An order that was not paid appears alone, but only once no payment can come any more: nothing is ever taken
 back.
 
-    ottla run examples/streams/orders_payments.py --bootstrap-server localhost:9092
+    ottla run orders_payments.py --bootstrap-server localhost:9092
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Page views are JSON keyed by user. A visit is written once it is over, so that each appears exactly once:
 late views within the grace of five minutes still count, even if they join two visits into one.
 
-    ottla run examples/streams/page_views.py --bootstrap-server localhost:9092
+    ottla run page_views.py --bootstrap-server localhost:9092
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     kafka-topics --create --topic lines --partitions 2 --bootstrap-server localhost:9092
     kafka-topics --create --topic word-counts --partitions 2 --bootstrap-server localhost:9092
-    ottla run examples/streams/word_count.py --bootstrap-server localhost:9092
+    ottla run word_count.py --bootstrap-server localhost:9092
 
     echo "hello streams hello" | kafka-console-producer --topic lines --bootstrap-server localhost:9092
     kafka-console-consumer --topic word-counts --from-beginning --formatter-property print.key=true \\

@@ -29,4 +29,5 @@ def test_quickstart(tmp_path: Path) -> None:
     assert "records/s" in run.stdout
     assert "each written exactly once" in run.stdout
     assert "ottla start server.properties" in run.stdout
+    assert "/activate " in run.stdout, "what comes next are commands that are not found"
     assert list(tmp_path.iterdir()) == []
