@@ -124,6 +124,21 @@ def test_a_group_is_described_reset_and_deleted(on: Any, topic: str, tmp_path: P
     assert f"Consumer group '{group}' does not exist." in gone.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--describe",), "--describe needs --group or --all-groups"),
+        (("--reset-offsets", "--to-latest"), "--reset-offsets needs --group or --all-groups"),
+        (("--delete-offsets", "--all-groups", "--topic", "t"), "--delete-offsets needs --group"),
+        (("--delete-offsets", "--group", "a", "--group", "b", "--topic", "t"), "one group at a time"),
+    ],
+)
+def test_which_groups_are_meant_is_asked_for(on: Any, arguments: tuple[str, ...], message: str) -> None:
+    refused = on("consumer-groups", *arguments)
+    assert refused.status == 1
+    assert message in refused.err
+
+
 def test_members_of_a_group_that_runs(on: Any, broker: InProcessBroker, topic: str) -> None:
     from confluent_kafka import Consumer
 

@@ -7,7 +7,7 @@ import argparse
 import csv
 import io
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -64,7 +64,8 @@ RESET_OPTIONS = (
 )
 
 
-def chosen_action(given: argparse.Namespace) -> str:
+def chosen_action(given: argparse.Namespace, *, of_one_group: Collection[str]) -> str:
+    """`of_one_group` are actions that take a single one; others take several, or all there are."""
     if not given.bootstrap_server:
         raise ToolError("--bootstrap-server is required")
     actions = [action for action in _ACTIONS if getattr(given, action)]
@@ -74,11 +75,14 @@ def chosen_action(given: argparse.Namespace) -> str:
         raise ToolError("--describe takes at most one of --members, --offsets and --state")
     if given.reset_offsets and given.execute and given.dry_run:
         raise ToolError("--execute and --dry-run cannot be used together")
-    return actions[0]
-
-
-def flag_of(action: str) -> str:
-    return f"--{action.replace('_', '-')}"
+    (action,) = actions
+    flag = f"--{action.replace('_', '-')}"
+    may_be_all = action not in of_one_group
+    if action != "list" and not given.group and not (may_be_all and given.all_groups):
+        raise ToolError(f"{flag} needs --group{' or --all-groups' if may_be_all else ''}")
+    if not may_be_all and len(given.group) > 1:
+        raise ToolError(f"{flag} takes one group at a time")
+    return action
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from ottla.cli.cluster.group_actions import (
     chosen_action,
     delete_each,
     describe_each,
-    flag_of,
     listed,
     show_deleted_offsets,
     show_groups,
@@ -36,9 +35,7 @@ _WATCH_SECONDS = 2.0
 def run(given: argparse.Namespace) -> int:
     if given.validate_regex is not None:
         return _validate_regex(given)
-    action = chosen_action(given)
-    if action != "list" and not given.group and not given.all_groups:
-        raise ToolError(f"{flag_of(action)} needs --group or --all-groups")
+    action = chosen_action(given, of_one_group={"delete_offsets"})
     with asked_cluster(given) as admin:
         return _RUN[action](given, admin)
 
@@ -203,7 +200,7 @@ def _delete_offsets(given: argparse.Namespace, admin: Admin) -> int:
     from ottla.cli.cluster.offset_reset import chosen_partitions
     from ottla.client.admin.groups import committed_offsets, delete_offsets
 
-    (name,) = _groups(given, admin)
+    (name,) = given.group
     places = chosen_partitions(given, admin, list(admin.call(committed_offsets, name)))
     results = admin.call(delete_offsets, name, places)
     return show_deleted_offsets(given, name, ("TOPIC", "PARTITION", "STATUS"), results)

@@ -14,7 +14,6 @@ from ottla.cli.cluster.group_actions import (
     chosen_action,
     delete_each,
     describe_each,
-    flag_of,
     listed,
     show_deleted_offsets,
     show_groups,
@@ -30,12 +29,7 @@ if TYPE_CHECKING:
 
 
 def run(given: argparse.Namespace) -> int:
-    action = chosen_action(given)
-    may_be_all = action in {"describe", "delete"}
-    if action != "list" and not given.group and not (may_be_all and given.all_groups):
-        raise ToolError(f"{flag_of(action)} needs --group{' or --all-groups' if may_be_all else ''}")
-    if action in {"reset_offsets", "delete_offsets"} and len(given.group) > 1:
-        raise ToolError(f"{flag_of(action)} takes one group at a time")
+    action = chosen_action(given, of_one_group={"reset_offsets", "delete_offsets"})
     with asked_cluster(given) as admin:
         return _RUN[action](given, admin)
 
