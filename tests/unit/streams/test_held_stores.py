@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.unit.streams.topologies import relaxed
 
-from ottla.streams import Serdes
+from ottla.streams import (
+    Consumed,
+    Processor,
+    ProcessorContext,
+    Produced,
+    Record,
+    Serdes,
+    Stores,
+    StreamsBuilder,
+)
 from ottla.streams.errors import SerdeError
 from ottla.streams.state import held
 from ottla.streams.state.backend import MemoryBackend
@@ -17,6 +27,7 @@ from ottla.streams.state.held import HeldKeyValueStore, HeldWindowStore, can_be_
 from ottla.streams.state.key_value import KeyValueStore
 from ottla.streams.state.spec import StoreKind, StoreSpec, open_store
 from ottla.streams.state.window import WindowStore
+from ottla.streams.testing import TopologyTestDriver
 
 
 class Text(str):
@@ -85,6 +96,7 @@ def test_a_key_value_store_that_holds_is_as_one_that_does_not(steps: list[Any]) 
 
 
 @relaxed
+@example([("put", "a", 1, 0), ("put", "a", None, 0), ("flush", "a", None, 0)])
 @given(STEPS)
 def test_a_window_store_that_holds_is_as_one_that_does_not(steps: list[Any]) -> None:
     kinds = (WindowStore, HeldWindowStore)
@@ -147,6 +159,64 @@ def test_what_cannot_be_written_fails_where_it_is_put() -> None:
         store.put("k", 1 << 63)
     store.flush()
     assert store.get("k") == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"), [(int, 1 << 63), (str, "\ud800")], ids=["a number of 65 bits", "half a character"]
+)
+def test_a_key_that_cannot_be_written_fails_where_it_is_put(kind: type, key: Any) -> None:
+    backend = MemoryBackend()
+    store = HeldKeyValueStore("s", backend, Serdes.of(kind), Serdes.of(int))
+    with pytest.raises(SerdeError, match="cannot be written as"):
+        store.put(key, 1)
+    windows = HeldWindowStore(
+        "w", MemoryBackend(), Serdes.of(kind), Serdes.of(int), size_ms=10, retention_ms=20
+    )
+    with pytest.raises(SerdeError, match="cannot be written as"):
+        windows.put(key, 1, 0)
+    for each in (store, windows):
+        each.flush()
+        assert not each.entry_count()
+    assert not backend.entries
+
+
+@pytest.mark.parametrize("time_ms", [0.5, 1 << 63, "now"])
+def test_a_time_that_cannot_be_written_fails_where_it_is_put(time_ms: Any) -> None:
+    store = HeldKeyValueStore("s", MemoryBackend(), Serdes.of(str), Serdes.of(int))
+    windows = HeldWindowStore(
+        "w", MemoryBackend(), Serdes.of(str), Serdes.of(int), size_ms=10, retention_ms=20
+    )
+    with pytest.raises(struct.error):
+        store.put("k", 1, time_ms)
+    for start_ms, timestamp_ms in ((time_ms, 0), (0, time_ms)):
+        with pytest.raises(struct.error):
+            windows.put("k", 1, start_ms, timestamp_ms)
+    store.flush()
+    windows.flush()
+    assert not store.entry_count() + windows.entry_count()
+
+
+def test_a_record_that_brings_no_key_goes_to_dead_letters_and_the_next_ones_on() -> None:
+    class Remember(Processor):
+        stores = (Stores.key_value_store("seen", str, int),)
+
+        def init(self, context: ProcessorContext) -> None:
+            self.context = context
+            self.seen = context.get_state_store("seen")
+
+        def process(self, record: Record) -> None:
+            self.seen.put(record.value["user"], 1)
+            self.context.forward(record)
+
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed.with_(str, dict)).process(Remember).to("out", Produced.with_(str, dict))
+    with TopologyTestDriver(builder.build(), on_error="dead-letter", dead_letter_topic="dead") as driver:
+        events = driver.create_input_topic("in")
+        events.pipe_value('{"user": "a"}')
+        events.pipe_value('{"user": "\\ud800"}')
+        events.pipe_value('{"user": "b"}')
+        assert len(driver.create_output_topic("out").read_values()) == 2
+        assert driver.create_output_topic("dead").read_values() == ['{"user": "\\ud800"}']
 
 
 def test_large_values_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:

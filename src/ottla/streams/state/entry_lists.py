@@ -98,7 +98,9 @@ class Tally:
 
     def add(self, entries: int, size_bytes: int = 0) -> None:
         if entries or size_bytes:
-            self._kept.get(b"")[:] = [(self.entries + entries, self.size_bytes + size_bytes, None)]
+            total = self.entries + entries, self.size_bytes + size_bytes
+            # What has nothing left is as what never had anything.
+            self._kept.get(b"")[:] = [(*total, None)] if any(total) else []
             self._kept.changed(b"")
 
     def flush(self) -> None:

@@ -8,6 +8,7 @@ the stores that these are built on.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -25,6 +26,8 @@ HELD_BYTES_MAX: Final = 8 * 1024 * 1024
 _KEYS = frozenset({str, int, bytes, bool})
 _UNKNOWN = new_tuple(ValueAndTimestamp, (None, -1))
 _NEVER_MS = -(1 << 63)
+_TIME = struct.Struct(">q")
+_TIMES = struct.Struct(">qq")
 
 
 def can_be_held(key: Serde, value: Serde) -> bool:
@@ -62,6 +65,9 @@ class HeldKeyValueStore(KeyValueStore):
             return
         # Made into bytes at once: what cannot be is the fault of the record that brings it.
         data = self._value_bytes(value)
+        _TIME.pack(timestamp_ms)
+        if key not in self._held:
+            self._key_bytes(key)
         self._changed[key] = (data, timestamp_ms)
         self._hold(key, None if data is None else new_tuple(ValueAndTimestamp, (value, timestamp_ms)), data)
 
@@ -132,13 +138,17 @@ class HeldWindowStore(WindowStore):
             super().put(key, value, start_ms, timestamp_ms)
             self._live_ms = None
             return
+        # Made into bytes at once: what cannot be is the fault of the record that brings it.
+        data = self._value_bytes(value)
+        _TIMES.pack(start_ms, timestamp_ms)
+        place = (start_ms, key)
+        if place not in self._held:
+            self._key_bytes(key)
         if start_ms > self._newest_ms:
             self._latest.observe(start_ms)
             self._newest_ms, self._live_ms = start_ms, None
         if start_ms < self._oldest_live_ms():
             return
-        data = self._value_bytes(value)
-        place = (start_ms, key)
         self._changed[place] = (data, timestamp_ms)
         self._hold(place, None if data is None else new_tuple(ValueAndTimestamp, (value, timestamp_ms)), data)
 
