@@ -17,7 +17,7 @@ from uuid import UUID
 
 from ottla.client.admin.topics import Partition
 from ottla.client.cluster import EARLIEST, LATEST, ClusterClient
-from ottla.client.errors import ClusterUnreachable
+from ottla.client.errors import ClusterUnreachable, error_for
 from ottla.client.metadata import NO_LEADER
 from ottla.client.peer import PeerLost
 from ottla.client.transaction import Transactions
@@ -43,7 +43,7 @@ _AGAIN_S_MAX: Final = 15.0
 _SKIPPED_S: Final = 5.0
 _SET_ASIDE_S: Final = 30.0
 _LEADERLESS_S: Final = 5.0
-# A topic that the target lacks is made at once.
+# A topic that the target lacks is made at once, and one that is new is soon known to all brokers.
 _MISSING_S: Final = 2.0
 _FENCED: Final = frozenset(
     (ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch, ErrorCode.transactional_id_not_found)
@@ -92,6 +92,8 @@ class Slot:
     _unmerged: set[Partition] = field(default_factory=set)
     _skipped: dict[Partition, int] = field(default_factory=dict)
     """Partitions that moved past markers alone, or that begin at their end: the last offset before."""
+    _ends: dict[Partition, int] = field(default_factory=dict)
+    """Where partitions ended when the mirror began, if that is where it begins and not written down yet."""
     _committed: int = 0
     _has_begun: bool = False
     _stopping: bool = False
@@ -214,45 +216,64 @@ class Slot:
             for each, found in wanted.items()
             if each not in fetcher.partitions or known.get(each, found.topic_id) != found.topic_id
         ]
-        fresh = await self._readable(fresh)
+        positions = await self.positions.read() if fresh else {}
+        skips = self.starts_at_end and not self._has_begun
+        readable = await self._readable(fresh, {each for each in fresh if skips and each not in positions})
+        for partition in set(fresh) - set(readable):
+            # Of a topic that was made anew, the one before it is not to be read on meanwhile.
+            fetcher.remove(partition)
         self._skipped = {
             partition: offset
             for partition, offset in self._skipped.items()
             if partition in wanted and partition not in fresh
         }
-        if fresh:
-            positions = await self.positions.read()
-            # Who wants to begin at the end means that of the start; what comes later is wanted whole.
-            skips = self.starts_at_end and not self._has_begun
-            starts = await self.source.list_offsets(dict.fromkeys(fresh, LATEST if skips else EARLIEST))
-            places: dict[Partition, int] = {}
-            for partition in fresh:
-                position = positions.get(partition)
-                topic_id = wanted[partition].topic_id
-                if position is not None and position.topic_id not in {None, topic_id}:
+        if readable:
+            begun: dict[Partition, int] = {}
+            for partition in readable:
+                position, topic_id = positions.get(partition), wanted[partition].topic_id
+                if position is None:
+                    continue
+                if position.topic_id in {None, topic_id}:
+                    begun[partition] = position.offset + 1
+                else:
+                    self._ends.pop(partition, None)
                     _log.warning(
                         "%s: the topic of %s was made anew in the source; it is mirrored from its beginning",
                         self.name, partition,
                     )  # fmt: skip
-                    position = None
-                places[partition] = starts[partition].offset if position is None else position.offset + 1
-                if skips and position is None:
-                    self._skipped[partition] = places[partition] - 1
-            fetcher.add(places, {partition.topic: _uuid(wanted[partition].topic_id) for partition in fresh})
-            self._tell_of(positions, fresh)
+            starts = await self._starts([each for each in readable if each not in begun], skips=skips)
+            self._skipped |= {each: offset - 1 for each, offset in starts.items() if each in self._ends}
+            ids = {partition.topic: _uuid(wanted[partition].topic_id) for partition in readable}
+            fetcher.add(begun | starts, ids)
+            self._tell_of(positions, readable)
         self._has_begun = self._has_begun or not self._skipped
         return {partition: found.topic_id for partition, found in wanted.items()}
 
-    async def _readable(self, partitions: list[Partition]) -> list[Partition]:
-        """Without those that have gone since topics were looked at, and those that nobody leads at present,
-        which would keep the others waiting."""
+    async def _starts(self, partitions: list[Partition], *, skips: bool) -> dict[Partition, int]:
+        """Who wants to begin at the end means that of the start, also of partitions that are left out at
+        first; what comes later is wanted whole."""
+        if skips:
+            ends = await self.source.list_offsets(
+                {each: LATEST for each in partitions if each not in self._ends}
+            )
+            self._ends |= {Partition(*place): at.offset for place, at in ends.items()}
+        begins = await self.source.list_offsets(dict.fromkeys(partitions, EARLIEST))
+        return {each: self._ends.get(each, begins[each].offset) for each in partitions}
+
+    async def _readable(self, partitions: list[Partition], at_end: set[Partition]) -> list[Partition]:
+        """Without those that have gone since topics were looked at, or that not all brokers know of yet, and
+        those that nobody leads at present: they would keep the others waiting, and are looked at again. Those
+        `at_end` have to be led: where they end now is where they begin."""
         topics = await self.source.topics({partition.topic for partition in partitions}) if partitions else {}
         found = []
         for partition in partitions:
             topic = topics.get(partition.topic)
             info = None if topic is None else topic.partitions.get(partition.number)
             if info is None:
+                self._set_aside[partition] = time.monotonic() + _MISSING_S
                 self.refresh()
+            elif info.leader == NO_LEADER and partition in at_end:
+                raise error_for(ErrorCode.leader_not_available, None, f"where {partition} begins")
             elif info.leader == NO_LEADER:
                 _log.warning(
                     "%s: %s has no leader in the source at present; looking again in %d s",
@@ -325,6 +346,8 @@ class Slot:
         self.mirrored.records += records
         self.mirrored.bytes += size
         self._skipped.clear()
+        for partition in moved:
+            self._ends.pop(partition, None)
         self._has_begun = True
         self.mirrored.transactions += 1
         self._committed += 1
