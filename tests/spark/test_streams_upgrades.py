@@ -18,6 +18,7 @@ from ottla.streams import (
     Materialized,
     Processor,
     ProcessorContext,
+    Produced,
     Record,
     Stores,
     StreamsBuilder,
@@ -217,5 +218,48 @@ def test_a_repartition_topic_comes_and_goes_and_comes(
             app.send(rows)
             counts = {f"word-{n}".encode(): (10 * run).to_bytes(8, "big") for n in range(3)}
             assert last(app.read("behind-out")) == counts
+    finally:
+        app.stop()
+
+
+def sides(*, are_joined: bool) -> Topology:
+    """Two sub-topologies, or one. Each result says how many records it has seen."""
+    builder = StreamsBuilder()
+    tables = []
+    for side in ("left", "right"):
+        grouped = builder.stream(f"{side}-in").group_by_key()
+        seen = Materialized.as_(side).with_value_serde(int)
+        table = grouped.aggregate(int, lambda key, value, count: count + 1, seen)
+        table.to_stream().to(f"{side}-out")
+        tables.append(table)
+    if are_joined:
+        joined = tables[0].join(tables[1], lambda left, right: left + right)
+        joined.to_stream().to("both-out", Produced.with_(str, int))
+    return builder.build()
+
+
+def test_two_queries_become_one_by_a_join_and_part_again(
+    spark: Any, broker: InProcessBroker, tmp_path: Path
+) -> None:
+    cluster = Cluster(broker.bootstrap_servers)
+    for topic in ("left-in", "right-in", "left-out", "right-out", "both-out"):
+        cluster.create(topic, 2)
+    app = Running(spark, broker, "sides", sides(are_joined=False), tmp_path)
+    rows: list[Row] = [(f"{side}-in", f"{n % 3}", "x", n) for n in range(30) for side in ("left", "right")]
+    try:
+        app.send(rows)
+        for run, are_joined in enumerate((True, False, True), 2):
+            app.restart(forget_commits=True)
+            app.change(sides(are_joined=are_joined))
+            app.send(rows)
+            for side in ("left", "right"):
+                # Each record was counted once, and each count was written once.
+                found = Counter(app.read(f"{side}-out"))
+                assert found == {
+                    (f"{key}".encode(), count.to_bytes(8, "big")): 1
+                    for key in range(3)
+                    for count in range(1, 10 * run + 1)
+                }
+        assert last(app.read("both-out")) == {f"{key}".encode(): (80).to_bytes(8, "big") for key in range(3)}
     finally:
         app.stop()

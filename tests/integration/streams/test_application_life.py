@@ -21,7 +21,14 @@ from ottla.client.errors import ClusterUnreachable
 from ottla.spark.connection import Connection
 from ottla.streams import Grouped, Materialized, Processor, Record, Stores, StreamsBuilder, StreamsError
 from ottla.streams.application.lag import CatchUp, Reading, ends_of
-from ottla.streams.application.manifest import NAME, Generation, StateDirectory, from_text, to_text
+from ottla.streams.application.manifest import (
+    NAME,
+    Generation,
+    Manifest,
+    StateDirectory,
+    from_text,
+    to_text,
+)
 from ottla.streams.application.purging import Purger
 from ottla.streams.application.upgrade import Action
 from ottla.streams.run import StreamsApplication, StreamsConfig
@@ -270,7 +277,9 @@ class Handed:
         text = state.read(NAME)
         manifest = {} if text is None else from_text(text, "")
         for label, shape in app.prepare().shapes.items():
-            number = manifest[label].number + 1 if label in manifest else 0
+            number = 0
+            while Path(app.config.checkpoint_dir, label, str(number)).exists():
+                number += 1
             manifest[label] = Generation(shape, number)
             for part in ("offsets", "commits"):
                 place = Path(app.config.checkpoint_dir, label, str(number), part)
@@ -332,3 +341,47 @@ def test_a_query_that_has_work_of_its_own_must_have_come_as_far(bootstrap: str, 
         "moved": Action.KEPT,
         "n-repartition": Action.REBUILT,
     }
+
+
+def tables_of(bootstrap: str, directory: Path, *, are_joined: bool) -> StreamsApplication:
+    """Two sub-topologies, or one."""
+    builder = StreamsBuilder()
+    tables = [
+        builder.stream(f"{side}-in").group_by_key().reduce(max, Materialized.as_(f"{side}-most"))
+        for side in ("left", "right")
+    ]
+    for table in tables:
+        table.to_stream().to("most")
+    if are_joined:
+        tables[0].join(tables[1], lambda left, right: left + right).to_stream().to("both")
+    return StreamsApplication(builder.build(), StreamsConfig("sides", bootstrap, state_dir=str(directory)))
+
+
+def test_where_two_queries_become_one_and_part_again_nothing_is_read_twice(
+    bootstrap: str, connection: Connection, tmp_path: Path
+) -> None:
+    create(bootstrap, "left-in", "right-in", "sides-left-most-changelog", "sides-right-most-changelog")
+    left, right = ("left-in", 0), ("right-in", 0)
+    handed = Handed(bootstrap, tmp_path, "sides")
+    apart, joined = (tables_of(bootstrap, tmp_path, are_joined=each) for each in (False, True))
+
+    def begun(app: StreamsApplication) -> Manifest:
+        preparation = app.prepare()
+        preparation.refuse()
+        assert not any(decision.emptied for decision in preparation.decisions)
+        state = StateDirectory(app.config.checkpoint_dir)
+        manifest = preparation.generations(connection, state, lambda stores, tasks: None)
+        # A start that is cut off here has lost nothing.
+        state.write(NAME, to_text(manifest))
+        assert all(decision.continues for decision in app.prepare().decisions)
+        return manifest
+
+    handed.has_run(apart, {("left-in", "left-in"): 5, ("right-in", "right-in"): 7})
+    manifest = begun(joined)
+    assert {label: each.begin for label, each in manifest.items()} == {"left-in": {left: 5, right: 7}}
+    handed.has_run(joined, {("left-in", "left-in"): 9, ("left-in", "right-in"): 8})
+    # Its own group still says 7.
+    manifest = begun(apart)
+    assert (manifest["left-in"].begin[left], manifest["right-in"].begin[right]) == (9, 8)
+    handed.has_run(apart, {("left-in", "left-in"): 11, ("right-in", "right-in"): 10})
+    assert begun(joined)["left-in"].begin == {left: 11, right: 10}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ottla.spark.positions import Offsets
 from ottla.streams import (
     Consumed,
     EmitStrategy,
@@ -24,6 +25,7 @@ from ottla.streams import (
     TimeWindows,
     expr,
 )
+from ottla.streams.application.handing_on import joined
 from ottla.streams.application.manifest import Generation, StateDirectory, from_text, to_text
 from ottla.streams.application.shapes import QueryShape, shape_of
 from ottla.streams.application.upgrade import (
@@ -391,6 +393,55 @@ def test_a_query_under_another_label_is_known_by_its_stores() -> None:
         stream.group_by_key().reduce(lambda a, b: b, Materialized.as_("last"))
 
     assert upgraded(before, after) == [("another", Action.REBUILT, ("last",))]
+
+
+def apart(builder: StreamsBuilder) -> tuple[KTable, KTable]:
+    """Two sub-topologies."""
+    tables = []
+    for topic, name in (("lines", "largest"), ("other", "latest")):
+        table = builder.stream(topic).group_by_key().reduce(max, Materialized.as_(name))
+        table.to_stream().to(f"{name}-out")
+        tables.append(table)
+    return tables[0], tables[1]
+
+
+def together(builder: StreamsBuilder) -> None:
+    largest, latest = apart(builder)
+    largest.join(latest, lambda one, other: one + other).to_stream().to("out")
+
+
+def test_queries_that_become_one_bring_what_they_have_and_take_it_along_when_they_part() -> None:
+    former, present = shapes(apart), shapes(together)
+    assert (list(former), list(present)) == (["lines", "other"], ["lines"])
+    (decision,) = decide(present, former)
+    assert (decision.action, decision.formers) == (Action.REBUILT, ("lines", "other"))
+    assert (decision.restored, decision.emptied) == (("largest", "latest"), ())
+    assert "it reads other topics, and has what other had" in decision.text
+    # And back, whatever the group of the other one says by now.
+    lines, other = decide(former, present, {"other"})
+    assert (lines.formers, lines.restored, lines.emptied) == (("lines",), ("largest",), ())
+    assert "dropped" not in lines.text
+    assert (other.formers, other.restored, other.emptied) == (("lines",), ("latest",), ())
+    assert "it was lines; from its changelog: latest" in other.text
+    assert not to_route_by_key(former, present, {"other"})
+
+
+def test_what_becomes_one_begins_where_each_has_come_to() -> None:
+    former = shapes(apart)
+    # The first one still has an offset of what it read in some version before.
+    told: dict[str, Offsets] = {"lines": {("lines", 0): 5, ("other", 0): 3}, "other": {("other", 0): 9}}
+    assert joined(told, former) == ({("lines", 0): 5, ("other", 0): 9}, set())
+    assert joined({"lines": told["lines"]}, former) == (told["lines"], set())
+
+    def twice(builder: StreamsBuilder) -> None:
+        for name in ("by-first", "by-last"):
+            grouped = builder.stream("lines").group_by(lambda key, line: line[0], Grouped.as_(name))
+            grouped.count(Materialized.as_(name)).to_stream().to("out")
+
+    # Each has shuffled the topic for itself.
+    first, last = shapes(twice)
+    told = {first: {("lines", 0): 8}, last: {("lines", 0): 9}}
+    assert joined(told, shapes(twice))[1] == {("lines", 0)}
 
 
 def test_the_manifest_is_read_as_it_was_written(tmp_path: Any) -> None:

@@ -77,6 +77,35 @@ def _to_writers(queries: Sequence[Query], topic: str, before: str, found: dict[s
             )
 
 
+def joined(
+    offsets: Mapping[str, Offsets], former: Mapping[str, QueryShape]
+) -> tuple[Offsets, set[tuple[str, int]]]:
+    """Where a query begins that goes on from those with the given offsets, by label, and the partitions of
+    which they tell different ones.
+
+    A group still has offsets of what its query no longer reads. They count where nobody knows it better.
+    """
+    begin: Offsets = {}
+    unequal = set()
+    for label, told in offsets.items():
+        for place, offset in told.items():
+            if former[label].reads(place[0]) and begin.setdefault(place, offset) != offset:
+                unequal.add(place)
+    for told in offsets.values():
+        for place, offset in told.items():
+            begin.setdefault(place, offset)
+    return begin, unequal
+
+
+def different_offsets(labels: Iterable[str], places: Iterable[tuple[str, int]]) -> str:
+    """Said before a query begins that cannot go on from all of them."""
+    topic, partition = min(places)
+    return (
+        f"{' and '.join(labels)} have come to different offsets of {topic}-{partition}: let the version from "
+        "before catch up first (--once)"
+    )
+
+
 def handed_on(
     decision: Decision,
     handover: Handover,

@@ -12,7 +12,7 @@ from ottla.client.cluster import EARLIEST, LATEST
 from ottla.client.transaction import Transactions
 from ottla.spark.connection import Connection
 from ottla.spark.positions import Offsets
-from ottla.streams.application.handing_on import handed_on, handovers
+from ottla.streams.application.handing_on import different_offsets, handed_on, handovers, joined
 from ottla.streams.application.lag import committed, ends_of
 from ottla.streams.application.manifest import NAME, Generation, Manifest, StateDirectory, from_text
 from ottla.streams.application.shapes import QueryShape, shape_of
@@ -118,7 +118,8 @@ class Preparation:
                 manifest[label] = self._continued(label)
                 continue
             for former in decision.formers:
-                manifest.pop(former, None)
+                if former not in topics:
+                    manifest.pop(former, None)
             begin = self._begin(connection, decision, topics[label])
             if decision.moves and decision.restored:
                 changelogs = self.plan.changelogs(self.application_id)
@@ -147,21 +148,27 @@ class Preparation:
 
     def _begin(self, connection: Connection, decision: Decision, query: Query) -> Offsets:
         """The offsets of the groups it goes on from, or those that streams-application-reset has set."""
-        cluster, begin = connection.cluster, Offsets(self.handed_on.get(query.label, {}))
-        taken_over = {topic for topic, _ in begin}
-        for former in decision.formers or (query.label,):
-            name = query_name(self.application_id, former)
+        cluster, handed = connection.cluster, Offsets(self.handed_on.get(query.label, {}))
+        taken_over = {topic for topic, _ in handed}
+        labels = decision.formers or (query.label,)
+        offsets: dict[str, Offsets] = {}
+        for label in labels:
+            name = query_name(self.application_id, label)
             if decision.formers:
                 connection.run(Transactions(cluster, name).begin())
-            for place, found in connection.run(committed(cluster, name)).items():
-                if place[0] in taken_over:
-                    continue
-                if begin.setdefault(place, found.offset) != found.offset:
-                    raise StreamsError(
-                        f"{' and '.join(decision.formers)} have become {query.label}, but have come to "
-                        f"different offsets of {place[0]}-{place[1]}: let the old ones catch up first"
-                    )
-        return begin
+            offsets[label] = {
+                place: found.offset
+                for place, found in connection.run(committed(cluster, name)).items()
+                if place[0] not in taken_over
+            }
+        shapes = {
+            label: self.former[label].shape if label in self.former else self.shapes[label]
+            for label in labels
+        }
+        begin, unequal = joined(offsets, shapes)
+        if unequal:
+            raise StreamsError(different_offsets(labels, unequal))
+        return handed | begin
 
     def _changelog_ends(self, connection: Connection, decision: Decision) -> Offsets:
         changelogs = self.plan.changelogs(self.application_id)
@@ -223,6 +230,9 @@ def prepare(
             decisions[at], handed[decision.label] = handed_on(
                 decision, handover, offsets, unread, shapes[decision.label], discard=discard
             )
+    decisions = [
+        _unless_apart(each, offsets, former_shapes, handed.get(each.label, {})) for each in decisions
+    ]
     return Preparation(
         application_id,
         plan,
@@ -234,6 +244,25 @@ def prepare(
         without_changelog,
         handed,
     )
+
+
+def _unless_apart(
+    decision: Decision,
+    offsets: Mapping[str, Offsets],
+    former: Mapping[str, QueryShape],
+    handed: Offsets,
+) -> Decision:
+    """Refused where the queries that it goes on from have come to different offsets of the same topics."""
+    taken_over = {topic for topic, _ in handed}
+    told = {
+        label: {place: offset for place, offset in offsets[label].items() if place[0] not in taken_over}
+        for label in decision.formers
+        if label in former
+    }
+    _, unequal = joined(told, former)
+    if decision.action is Action.REFUSED or not unequal:
+        return decision
+    return replace(decision, action=Action.REFUSED, text=different_offsets(decision.formers, unequal))
 
 
 def _unread(connection: Connection, topic: str, offsets: Offsets) -> int:
@@ -273,9 +302,14 @@ def _marked_offsets(connection: Connection, group: str) -> Offsets:
 
 
 def _is_gone(directory: StateDirectory, label: str, generation: Generation, offsets: Offsets) -> bool:
-    """Whether there is no checkpoint although micro-batches have gone beyond where the generation begins."""
-    place = f"{label}/{generation.number}/offsets"
-    return bool(offsets) and offsets != generation.begin and directory.is_empty(place)
+    """Whether there is no checkpoint although micro-batches have gone beyond where the generation begins. Its
+    group may have older offsets of what others have read since then."""
+    is_beyond = any(
+        offset > generation.begin.get(place, -1)
+        for place, offset in offsets.items()
+        if generation.shape.reads(place[0])
+    )
+    return is_beyond and directory.is_empty(f"{label}/{generation.number}/offsets")
 
 
 def _without_changelog(connection: Connection, plan: Plan, application_id: str) -> frozenset[str]:

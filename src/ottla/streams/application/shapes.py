@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -72,6 +73,12 @@ class QueryShape:
     def from_json(cls, data: Mapping[str, Any]) -> QueryShape:
         stores = {name: StoreShape(**each) for name, each in data["stores"].items()}
         return cls(**{**data, "stores": stores})
+
+    def reads(self, topic: str) -> bool:
+        """Whether it is among what is read for it."""
+        names = [name for each in self.subscriptions for name in each]
+        patterns = [name[1:-1] for name in names if name.startswith("/")]
+        return topic in names or any(re.fullmatch(pattern, topic) for pattern in patterns)
 
     def difference(self, former: QueryShape) -> str:
         """What makes the checkpoint of a former one unfit."""

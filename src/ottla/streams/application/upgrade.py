@@ -7,7 +7,7 @@ be rebuilt is refused before anything starts, unless the user gives it up.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -78,7 +78,8 @@ def decide(
     """For every query there is, and every one there was. `unknown` are queries that have run, as their group
     shows, but whose state is gone."""
     decisions = []
-    origins = {label: _origins(label, shape, present, former) for label, shape in present.items()}
+    origins = {label: _origins(label, shape, former) for label, shape in present.items()}
+    stores = {name for shape in present.values() for name in shape.stores}
     for label, shape in present.items():
         formers = origins[label]
         is_gone = label in losses.checkpoints
@@ -87,13 +88,15 @@ def decide(
             decisions.append(Decision(label, Action.KEPT, text, formers, continues=True))
         elif formers:
             shapes = {each: former[each] for each in formers}
-            if formers != (label,):
-                why = _named(formers)
-            else:
+            others = tuple(each for each in formers if each != label)
+            if label in former:
                 why = _GONE if is_gone else shape.difference(former[label])
-            decisions.append(_rebuild(label, shape, shapes, why, losses, discard))
+                why += f", and has what {' and '.join(others)} had" if others else ""
+            else:
+                why = f"it was {' and '.join(others)}"
+            decisions.append(_rebuild(label, shape, shapes, why, losses, discard, stores))
         elif label in unknown:
-            decision = _rebuild(label, shape, {label: shape}, _GONE, losses, discard)
+            decision = _rebuild(label, shape, {label: shape}, _GONE, losses, discard, stores)
             # How many tasks there were is lost too.
             decisions.append(replace(decision, moves=_can_move(shape)))
         else:
@@ -103,21 +106,20 @@ def decide(
     return decisions
 
 
-def _origins(
-    label: str, shape: QueryShape, present: Mapping[str, QueryShape], former: Mapping[str, QueryShape]
-) -> tuple[str, ...]:
-    if label in former:
-        return (label,)
-    gone = [(name, each) for name, each in former.items() if name not in present]
-    return tuple(
+def _origins(label: str, shape: QueryShape, former: Mapping[str, QueryShape]) -> tuple[str, ...]:
+    """The queries that had what it has: itself first, and those whose topics or named stores it takes over,
+    whether they are still there or not. Sub-topologies become one by a join, and two without it."""
+    own = (label,) if label in former else ()
+    others = (
         name
-        for name, each in gone
-        if each.stores.keys() & shape.stores.keys() or set(each.topics) & set(shape.topics)
+        for name, each in former.items()
+        if name != label
+        and (
+            set(each.topics) & set(shape.topics)
+            or any(store.is_named and store_name in shape.stores for store_name, store in each.stores.items())
+        )
     )
-
-
-def _named(formers: Sequence[str]) -> str:
-    return f"it was {' and '.join(formers)}"
+    return (*own, *others)
 
 
 def _rebuild(
@@ -127,7 +129,9 @@ def _rebuild(
     why: str,
     losses: Losses,
     discard: bool,
+    stores: Collection[str],
 ) -> Decision:
+    """`stores` are all that there are now."""
     formers = tuple(former_shapes)
     restored: list[str] = []
     lost: list[str] = []
@@ -146,7 +150,7 @@ def _rebuild(
     if lost and not discard:
         return Decision(label, Action.REFUSED, f"{why}, and {'; '.join(lost)}. {CHOICES}", formers)
     emptied = [name for name in shape.stores if name not in restored]
-    dropped = sorted({name for each in former_shapes.values() for name in each.stores} - shape.stores.keys())
+    dropped = sorted({name for each in former_shapes.values() for name in each.stores} - set(stores))
     parts = [why]
     parts += [f"from its changelog: {', '.join(restored)}"] if restored else []
     parts += [f"given up: {'; '.join(lost)}"] if lost else []
@@ -200,9 +204,13 @@ def to_route_by_key(
 ) -> set[str]:
     """Queries that read topics and whose number of tasks has changed, now or before: there records of one key
     lie in more than one partition."""
-    found = {label for label in unknown if _can_move(present[label])}
+    found = {
+        label
+        for label in unknown
+        if _can_move(present[label]) and not _origins(label, present[label], former)
+    }
     for label, shape in present.items():
-        origins = [former[each] for each in _origins(label, shape, present, former)]
+        origins = [former[each] for each in _origins(label, shape, former)]
         if shape.tasks and any(each.by_key or each.tasks not in {0, shape.tasks} for each in origins):
             found.add(label)
     return {label for label in found if present[label].reads_topics}
