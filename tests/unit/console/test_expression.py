@@ -143,3 +143,22 @@ def test_whatever_is_typed_is_an_expression_or_refused(text: str) -> None:
         return
     assert test(RECORD) in (True, False)
     assert test(RECORD._replace(value=Shown("string", "no JSON"), key=NOTHING)) in (True, False)
+
+
+def test_numbers_may_begin_with_a_zero() -> None:
+    assert expression("$.total = 0250 and offset = 01000 and not $.total = -0.5e1")(RECORD)
+    with pytest.raises(Refused, match="cannot be read"):
+        expression("$.total = \u0663")
+
+
+@pytest.mark.parametrize("text", ["$.a =~ 'b$'", "not $.a =~ 'c'", "$.a ~ 'b'", "not $.a[*] ~ 'c'"])
+def test_half_of_a_pair_of_surrogates_is_a_character_like_others(text: str) -> None:
+    assert expression(text)(RECORD._replace(value=show(rb'{"a": "\ud800b"}')))
+
+
+def test_what_is_nested_as_deep_as_can_be_read_can_be_looked_at() -> None:
+    """It is written from further down the stack than it was read."""
+    tests = [expression("not " * (DEPTH_MAX - 2) + "$.a ~ 'x'"), expression("$.a =~ 'x'")]
+    for depth in range(900, 1000):
+        value = show(b'{"a":' + b"[" * depth + b"]" * depth + b"}")
+        assert not any(test(RECORD._replace(value=value)) for test in tests)

@@ -17,11 +17,10 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
-import re2
-
 from ottla.console.moments import moment_ms
 from ottla.console.problems import Refused
 from ottla.console.records.paths import Step, as_text, read_steps, walk
+from ottla.console.records.regular import searcher
 from ottla.console.records.shown import Shown
 
 LENGTH_MAX = 4000
@@ -30,7 +29,7 @@ DEPTH_MAX = 40
 _TOKEN = re.compile(
     r"""\s*(?:
         (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
-      | (?P<number>-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)
+      | (?P<number>-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)
       | (?P<sign>=~|==|!=|<=|>=|=|<|>|~|\(|\))
       | (?P<word>[$A-Za-z_](?:[^\s\[\]()=!<>~"']|\[(?:\*|-?\d+)\]|\['[^']*'\])*)
     )""",
@@ -136,12 +135,9 @@ class _Reader:
         what = self._literal()
         if how == "=~":
             return _matches(field, what)
-        if how == "~":
-            part = as_text(what)
-            return lambda seen: any(part in as_text(found) for found in field(seen) if found is not None)
-        if name == "timestamp" and isinstance(what, str):
+        if name == "timestamp" and how != "~" and isinstance(what, str):
             what = moment_ms(what)
-        return _ordered(field, _ORDERS[how], what)
+        return compared(field, how, what)
 
     def _literal(self) -> Any:
         kind, token = self._kind, self._token
@@ -150,7 +146,7 @@ class _Reader:
             return _unquoted(token)
         if kind == "number":
             self._next()
-            return json.loads(token)
+            return int(token) if token.lstrip("-").isdecimal() else float(token)
         if kind == "word" and token in _LITERALS:
             self._next()
             return _LITERALS[token]
@@ -213,14 +209,16 @@ def _steps(path: str) -> list[Step]:
 def _matches(field: Field, what: Any) -> Test:
     if not isinstance(what, str):
         raise Refused(f"where: behind =~ comes a text in quotes, not {what}")
-    try:
-        search = re2.compile(what).search
-    except re2.error as error:
-        raise Refused(f"where: {what} is not a regular expression: {error}") from None
-    return lambda seen: any(search(as_text(found)) is not None for found in field(seen) if found is not None)
+    holds = searcher("where", what)
+    return lambda seen: any(holds(as_text(found)) for found in field(seen) if found is not None)
 
 
-def _ordered(field: Field, order: Callable[[Any, Any], bool], what: Any) -> Test:
+def compared(field: Field, how: str, what: Any) -> Test:
+    """`how` is one of the signs but `=~`."""
+    if how == "~":
+        part = as_text(what)
+        return lambda seen: any(part in as_text(found) for found in field(seen) if found is not None)
+    order = _ORDERS[how]
     is_number = isinstance(what, int | float) and not isinstance(what, bool)
 
     def holds(found: Any) -> bool:

@@ -8,28 +8,17 @@ or alone, when it is enough that there is something. `expression.py` says what i
 from __future__ import annotations
 
 import json
-import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-import re2
-
-from ottla.console.problems import Refused
-from ottla.console.records.expression import Test, expression
-from ottla.console.records.paths import as_text, read_steps, walk
+from ottla.console.records.expression import Seen, Test, compared, expression
+from ottla.console.records.paths import read_steps, walk
+from ottla.console.records.regular import searcher
 
 Matcher: TypeAlias = Test
 
-_COMPARED = re.compile(r"^(?P<path>\$.*?)\s*(?P<how>!=|<=|>=|=|<|>|~)\s*(?P<what>.+)$", re.DOTALL)
-_ORDERS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+_COMPARED = re.compile(r"(?P<path>\$(?:[^!=<>~]|!(?!=))*)(?P<how>!=|<=|>=|=|<|>|~)\s*(?P<what>.+)", re.DOTALL)
 
 
 def matcher(
@@ -56,11 +45,8 @@ def matcher(
 
 def _contains(name: str, wanted: str) -> Callable[[str | None], bool]:
     if len(wanted) > 2 and wanted[0] == wanted[-1] == "/":
-        try:
-            search = re2.compile(wanted[1:-1]).search
-        except re2.error as error:
-            raise Refused(f"{name}: {wanted} is not a regular expression: {error}") from None
-        return lambda text: text is not None and search(text) is not None
+        matches = searcher(name, wanted[1:-1])
+        return lambda text: text is not None and matches(text)
     return lambda text: text is not None and wanted in text
 
 
@@ -74,22 +60,15 @@ def _in_headers(wanted: str) -> Matcher:
 
 
 def _at_path(text: str) -> Matcher:
-    compared = _COMPARED.match(text.strip())
-    steps = read_steps(compared["path"] if compared else text.strip(), "path")
-    if compared is None:
-        return lambda seen: any(found is not None for found in walk(seen.value.json, steps))
-    how, what = compared["how"], _literal(compared["what"])
-    if how == "~":
-        return lambda seen: any(str(what) in as_text(found) for found in walk(seen.value.json, steps))
-    order = _ORDERS[how]
+    parts = _COMPARED.fullmatch(text.strip())
+    steps = read_steps(parts["path"].rstrip() if parts else text.strip(), "path")
 
-    def holds(found: Any) -> bool:
-        try:
-            return order(found, what)
-        except TypeError:
-            return False
+    def field(seen: Seen) -> Iterator[Any]:
+        return walk(seen.value.json, steps)
 
-    return lambda seen: any(map(holds, walk(seen.value.json, steps)))
+    if parts is None:
+        return lambda seen: any(found is not None for found in field(seen))
+    return compared(field, parts["how"], _literal(parts["what"]))
 
 
 def _literal(text: str) -> Any:

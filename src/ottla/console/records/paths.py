@@ -53,4 +53,10 @@ def walk(found: Any, steps: Sequence[Step]) -> Iterator[Any]:
 
 
 def as_text(found: Any) -> str:
-    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+    if isinstance(found, str):
+        return found
+    try:
+        return json.dumps(found, ensure_ascii=False)
+    except RecursionError:
+        # It could be read where less was on the stack.
+        return ""
