@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 64
 HANDSHAKES_OF_ONE_MAX = 16
-"""At once, from one address."""
+"""At once, from one address, or one network of the sixth version."""
 HANDSHAKES_MAX = 256
 HANDSHAKE_SECONDS_MAX = 10.0
 GUESSES_AT_ONCE = 10
@@ -109,9 +109,10 @@ class MetricsDoor:
         self._handshakes: Counter[str] = Counter()
 
     def begin(self, peer: Peer) -> ssl.SSLContext | None:
-        if self._handshakes[peer[0]] >= HANDSHAKES_OF_ONE_MAX or self._handshakes.total() >= HANDSHAKES_MAX:
+        network = _network(peer[0])
+        if self._handshakes[network] >= HANDSHAKES_OF_ONE_MAX or self._handshakes.total() >= HANDSHAKES_MAX:
             return None
-        self._handshakes[peer[0]] += 1
+        self._handshakes[network] += 1
         return self._context
 
     def enter(self, peer: Peer) -> asyncio.BufferedProtocol:
@@ -121,6 +122,7 @@ class MetricsDoor:
         log.debug("TLS with %s failed: %s", peer[0], error)
 
     def end(self, peer: Peer) -> None:
-        self._handshakes[peer[0]] -= 1
-        if not self._handshakes[peer[0]]:
-            del self._handshakes[peer[0]]
+        network = _network(peer[0])
+        self._handshakes[network] -= 1
+        if not self._handshakes[network]:
+            del self._handshakes[network]
