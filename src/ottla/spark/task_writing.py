@@ -222,7 +222,13 @@ def encoded(rows: Iterable[Any], options: SinkOptions) -> Iterator[tuple[tuple[s
         if batch.num_rows == 0:
             continue
         columns = record_columns(batch, now_ms)
-        targets, meaning = router.route(batch, columns.key)
+        try:
+            targets, meaning = router.route(batch, columns.key)
+        except UnknownTarget:
+            # Before it is said, the cluster is asked: what is remembered may be from before a topic grew.
+            _counts.pop(sink_connection(options), None)
+            router = Router(options.topic, partition_counts(options), start + now_ms)
+            targets, meaning = router.route(batch, columns.key)
         made = encode_columns(columns, targets, codec=options.codec, batch_bytes=options.batch_bytes)
         for unstamped in made:
             yield meaning[unstamped.target], unstamped.record_count, unstamped.data

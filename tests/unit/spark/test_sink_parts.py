@@ -23,7 +23,7 @@ from ottla.spark.routing import SPREAD_ROWS_MIN, Router, UnknownTarget
 from ottla.spark.sink_options import InvalidOption, sink_options
 from ottla.spark.sink_rows import SchemaMismatch, record_columns, sink_columns
 from ottla.spark.spool import Spool, SpoolTask
-from ottla.spark.task_writing import TransactionalWriteTask, WriterRepeated, partition_counts
+from ottla.spark.task_writing import TransactionalWriteTask, WriterRepeated, encoded, partition_counts
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
@@ -255,24 +255,29 @@ def test_the_cause_of_a_failed_job_is_what_the_worker_raised() -> None:
 # Tasks
 
 
-def test_numbers_of_partitions_are_asked_for_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    partitions = {"a": 3}
-    asked: list[list[str]] = []
+class Counting:
+    """A connection to a cluster with topics of so many partitions."""
 
-    def topics(names: Sequence[str]) -> dict[str, Any]:
-        asked.append(list(names))
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **partitions: int) -> None:
+        self.partitions = partitions
+        self.asked: list[list[str]] = []
+        self.cluster = SimpleNamespace(topics=self.topics)
+        monkeypatch.setattr("ottla.spark.task_writing.sink_connection", lambda options: self)
+
+    def topics(self, names: Sequence[str]) -> dict[str, Any]:
+        self.asked.append(list(names))
         return {
-            name: SimpleNamespace(partitions=range(partitions[name])) for name in names if name in partitions
+            name: SimpleNamespace(partitions=range(self.partitions[name]))
+            for name in names
+            if name in self.partitions
         }
 
-    class Connected:
-        cluster = SimpleNamespace(topics=topics)
+    def run(self, answer: Any) -> Any:
+        return answer
 
-        def run(self, answer: Any) -> Any:
-            return answer
 
-    connection, now_s = Connected(), 100.0
-    monkeypatch.setattr("ottla.spark.task_writing.sink_connection", lambda options: connection)
+def test_numbers_of_partitions_are_asked_for_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection, now_s = Counting(monkeypatch, a=3), 100.0
     monkeypatch.setattr("ottla.spark.task_writing.time", SimpleNamespace(monotonic=lambda: now_s))
     options = sink_options(SERVERS)
     assert [partition_counts(options)(["a"])["a"] for _ in range(3)] == [3, 3, 3]
@@ -280,11 +285,27 @@ def test_numbers_of_partitions_are_asked_for_again_after_a_while(monkeypatch: py
     for _ in range(2):
         with pytest.raises(UnknownTarget, match="topic b does not exist"):
             partition_counts(options)(["a", "b"])
-    partitions |= {"a": 4, "b": 1}
+    connection.partitions |= {"a": 4, "b": 1}
     assert dict(partition_counts(options)(["a", "b"])) == {"a": 3, "b": 1}
     now_s += 5
     assert dict(partition_counts(options)(["a", "b"])) == {"a": 4, "b": 1}
-    assert asked == [["a"], ["b"], ["b"], ["b"], ["a", "b"]]
+    assert connection.asked == [["a"], ["b"], ["b"], ["b"], ["a", "b"]]
+
+
+def test_a_partition_that_is_new_is_found_though_numbers_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connection, options = Counting(monkeypatch, a=3), sink_options(SERVERS)
+
+    def targets(partition: int) -> list[tuple[str, int]]:
+        row = rows(topic=["a"], value=[b"v"], partition=pa.array([partition], pa.int32()))
+        return [target for target, _, _ in encoded([row], options)]
+
+    assert targets(2) == [("a", 2)]
+    connection.partitions["a"] = 6
+    assert targets(5) == [("a", 5)]
+    with pytest.raises(UnknownTarget, match="partition is 6 for topic a, whose partitions are 0 to 5"):
+        targets(6)
 
 
 def test_a_writer_that_is_started_again_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
