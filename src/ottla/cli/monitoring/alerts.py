@@ -109,12 +109,14 @@ def rules(job: str) -> str:
 
 
 def _lines(job: str) -> Iterator[str]:
+    # As PromQL quotes texts, which is as JSON does.
+    quoted = json.dumps(job, ensure_ascii=False)[1:-1]
     yield "groups:"
     yield "  - name: ottla"
     yield "    rules:"
     for alert in ALERTS:
         yield f"      - alert: {alert.name}"
-        yield f"        expr: {json.dumps(alert.expr.replace('$job', job))}"
+        yield f"        expr: {json.dumps(alert.expr.replace('$job', quoted))}"
         yield f"        for: {alert.wait}"
         yield "        labels:"
         yield f"          severity: {alert.severity}"
