@@ -19,6 +19,9 @@ from ottla.spark.sink_options import SinkOptions
 from ottla.spark.task_writing import as_arrow, encoded
 from ottla.spark.workers import settle
 
+# Of so many rows, or more, a micro-batch that follows one is spooled, however few records it takes.
+_ROWS_MANY: Final = 10_000
+
 SPOOLED_SCHEMA: Final = pa.schema(
     [
         ("topic", pa.string()),
@@ -68,6 +71,8 @@ class Spool:
         self._directory = tempfile.TemporaryDirectory(prefix="ottla-batches-", dir=parent)
         self._options = options
         self.is_query_encoded = is_query_encoded
+        # Those of the last micro-batch: few records can lead to many, and the driver would hold all of them.
+        self._row_count = _ROWS_MANY
 
     @property
     def directory(self) -> str:
@@ -79,12 +84,14 @@ class Spool:
 
     def collect(self, frame: Any, *, is_small: bool) -> Collected:
         """Runs a micro-batch. For few rows it is not worth while to have Python workers encode them."""
-        if is_small and not self.is_query_encoded:
+        if is_small and not self.is_query_encoded and self._row_count < _ROWS_MANY:
             made = list(encoded(frame.toArrow().to_batches(), self._options))
+            self._row_count = sum(count for _, count, _ in made)
             return Collected(sorted({target for target, _, _ in made}), made)
         if not self.is_query_encoded:
             frame = frame.mapInArrow(self.encode, SPOOLED_TYPES)
         places = frame.collect()
+        self._row_count = sum(place.records for place in places)
         targets = sorted({(place.topic, place.partition) for place in places})
         return Collected(targets, self.read(places))
 
