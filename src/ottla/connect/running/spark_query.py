@@ -14,6 +14,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 from ottla.connect.chain import chain_of
 from ottla.connect.column_transforms import transformed_columns
@@ -223,7 +224,10 @@ def _stored(offsets: Any) -> Offsets:
 
 
 def checkpoint_of(settings: WorkerSettings, connector: str) -> str:
-    return f"{settings.checkpoint_dir}/{connector}"
+    """A directory of its own, whatever the connector is called: a name may be `../other`, or have characters
+    that paths of Hadoop cannot."""
+    name = quote(connector, safe="").replace("%", "=")
+    return f"{settings.checkpoint_dir}/{name if name.strip('.') else name.replace('.', '=2E')}"
 
 
 def forget_checkpoint(settings: WorkerSettings, connector: str) -> None:
