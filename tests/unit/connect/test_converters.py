@@ -186,3 +186,23 @@ def test_headers_are_read_as_what_they_look_like(text: str, value: Any) -> None:
 def test_headers_that_are_no_text_stay_bytes() -> None:
     assert SimpleHeaderConverter({}).header_from_bytes("t", "h", b"\xff").value == b"\xff"
     assert SimpleHeaderConverter({}).header_to_bytes("t", Header("h", None, True)) == b"true"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(float("nan"), '"NaN"'), (float("inf"), '"Infinity"'), (float("-inf"), '"-Infinity"')],
+)
+def test_numbers_that_json_has_not_are_words_as_with_java(value: float, shown: str) -> None:
+    converter = json_converter(schemas_enable="false")
+    assert converter.to_bytes("t", FLOAT64, value) == shown.encode()
+    assert converter.to_bytes("t", None, {"n": [value]}) == f'{{"n":[{shown}]}}'.encode()
+    with_schema = json_converter()
+    data = with_schema.to_bytes("t", FLOAT64, value)
+    assert str(with_schema.from_bytes("t", data).value) == str(value)
+
+
+def test_halves_of_characters_are_question_marks() -> None:
+    found = json_converter(schemas_enable="false").from_bytes(
+        "t", rb'{"\udfff": ["a\ud800b", "\ud83d\ude00"]}'
+    )
+    assert found.value == {"?": ["a?b", "\N{GRINNING FACE}"]}

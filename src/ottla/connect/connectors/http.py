@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 from urllib.parse import quote, urlsplit
 
-from ottla.connect.connectors.http_calls import CONNECTION, Answer, Caller, is_url
+from ottla.connect.connectors.http_calls import CONNECTION, Answer, Caller, as_json, is_url
 from ottla.connect.data import STRING, plain
 from ottla.connect.errors import ConnectError, DataError, RetriableError, SettingError
 from ottla.connect.plugin import Config, SinkConnector, SinkTask, SourceConnector, SourceTask
@@ -54,20 +54,27 @@ class HttpSinkTask(SinkTask):
         self._headers = {"Content-Type": "application/json", **_headers(self._config)}
 
     def put(self, records: Sequence[SinkRecord]) -> None:
+        bodies: list[tuple[SinkRecord, str]] = []
+        for record in records:
+            try:
+                bodies.append((record, as_json(record.value)))
+            except DataError as error:
+                self.context.report(record, error)
         size = self._config["batch.size"]
-        for start in range(0, len(records), size):
-            self._send(records[start : start + size])
+        for start in range(0, len(bodies), size):
+            self._send(bodies[start : start + size])
 
     def stop(self) -> None:
         self._caller.close()
 
-    def _send(self, records: Sequence[SinkRecord]) -> None:
+    def _send(self, batch: Sequence[tuple[SinkRecord, str]]) -> None:
+        records = [record for record, _ in batch]
         first = records[0]
         key = "" if first.key is None else to_text(plain(first.key))
         path = self._path.replace("${topic}", quote(first.topic, safe=""))
         path = path.replace("${key}", quote(key, safe=""))
-        values = [plain(record.value) for record in records]
-        body = json.dumps(values if self._config["batch.size"] > 1 else values[0], default=to_text).encode()
+        texts = ",".join(text for _, text in batch)
+        body = (f"[{texts}]" if self._config["batch.size"] > 1 else texts).encode()
         place = f"{first.original_topic}-{first.original_partition}@{first.offset}+{len(records)}"
         headers = {**self._headers, "Idempotency-Key": place}
         answer = self._caller.call(self._config["method"], path, body, headers)

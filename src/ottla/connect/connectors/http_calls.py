@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import base64
 import http.client
+import json
 import re
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from ottla.connect.errors import ConnectError, RetriableError, SettingError
+from ottla.connect.data import plain
+from ottla.connect.errors import ConnectError, DataError, RetriableError, SettingError
 from ottla.connect.settings.definition import Importance, Setting, Settings, Type
 from ottla.connect.settings.validators import at_least
+from ottla.connect.text import to_text
 
 _FIRST_DELAY_S: Final = 0.2
 _DELAY_S_MAX: Final = 5.0
@@ -21,6 +24,16 @@ _TIMEOUT: Final = 408
 _SERVER_ERROR: Final = 500
 _SHOWN_CHARS_MAX: Final = 300
 _SENDABLE: Final = re.compile(r"[!-~]+")
+
+
+def as_json(value: Any) -> str:
+    """Raises DataError for what JSON has no form for: a server would refuse all that is beside it, too."""
+    try:
+        return json.dumps(
+            plain(value), ensure_ascii=False, separators=(",", ":"), default=to_text, allow_nan=False
+        )
+    except (TypeError, ValueError) as error:
+        raise DataError(f"the value has no JSON form: {error}") from error
 
 
 def is_url(name: str, value: Any) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from ottla.connect.connectors.http_calls import CONNECTION, Caller, is_url, passes
+from ottla.connect.connectors.http_calls import CONNECTION, Caller, as_json, is_url, passes
 from ottla.connect.data import plain
 from ottla.connect.errors import ConnectError, DataError, RetriableError
 from ottla.connect.plugin import Config, SinkConnector, SinkTask
@@ -85,7 +85,7 @@ class SearchSinkTask(SinkTask):
                 f"a document has fields, and the value is {type(document).__name__}: use a transform such as "
                 "HoistField"
             )
-        body = json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=to_text)
+        body = as_json(document)
         return _Operation(record, "index", f"{json.dumps({'index': head})}\n{body}\n".encode())
 
     def _tombstone(self, record: SinkRecord, head: Mapping[str, Any]) -> _Operation | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import lru_cache
@@ -34,6 +36,8 @@ _SCHEMAS: Final = "Schemas"
 _SERIALIZATION: Final = "Serialization"
 _KINDS: Final = {kind.value: kind for kind in Kind}
 _NUMERIC: Final = "NUMERIC"
+_HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_NO_NUMBERS: Final = ("NaN", "Infinity", "-Infinity")
 
 
 class JsonConverter(Converter, HeaderConverter):
@@ -330,6 +334,8 @@ def _checked(kind: Kind, value: Any) -> Any:
             value, bool
         ):
             return float(value)
+        case Kind.FLOAT32 | Kind.FLOAT64 if value in _NO_NUMBERS:
+            return float(value)
         case _ if kind in INTEGER_BITS and isinstance(value, int) and not isinstance(value, bool):
             bits = INTEGER_BITS[kind]
             if not -(1 << bits - 1) <= value < 1 << bits - 1:
@@ -367,6 +373,19 @@ def _plain(value: Any) -> Any:
             return value
 
 
+def _whole(value: Any) -> Any:
+    """Halves of characters, which JSON can name and nothing can store, are question marks, as with Java."""
+    match value:
+        case str():
+            return value.encode(errors="replace").decode()
+        case dict():
+            return {_whole(name): _whole(each) for name, each in value.items()}
+        case list():
+            return [_whole(each) for each in value]
+        case _:
+            return value
+
+
 def _node(value: Any) -> str:
     names = {dict: "OBJECT", list: "ARRAY", str: "STRING", bool: "BOOLEAN"}
     return names.get(type(value), "NUMBER")
@@ -385,6 +404,9 @@ def _numbers(value: Any) -> Any:
             # What Python's encoder cannot write exactly goes out as the nearest double, which readers
             # make of it anyway.
             return int(value) if value.as_tuple().exponent == 0 else float(value)
+        case float() if not math.isfinite(value):
+            # JSON has no numbers for these; Java writes the words in quotes, and reads nothing else.
+            return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
         case dict():
             return {name: _numbers(each) for name, each in value.items()}
         case list():
@@ -395,7 +417,8 @@ def _numbers(value: Any) -> Any:
 
 def _loads(data: bytes) -> Any:
     try:
-        return json.loads(data, parse_float=Decimal)
+        found = json.loads(data, parse_float=Decimal)
+        return _whole(found) if _HALF.search(data) else found
     except ValueError as error:
         shown = data[:60].decode(errors="replace")
         raise DataError(f"{shown!r} is not JSON: {error}") from error
