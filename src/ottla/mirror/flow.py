@@ -252,7 +252,7 @@ class Flow:
                 await act()
             except _PASSING as error:
                 _log.warning(
-                    "%s: %s: %s; trying again", self.settings.name, what, error or "no answer in time"
+                    "%s: %s: %s; trying again", self.settings.name, what, str(error) or "no answer in time"
                 )
                 await asyncio.sleep(_AGAIN_S)
             else:

@@ -90,7 +90,7 @@ class Membership:
                 elif error.code != ErrorCode.rebalance_in_progress:
                     await self._pause(error)
             except (PeerLost, ClusterUnreachable, TimeoutError, OSError) as error:
-                await self._pause(error or "no answer in time")
+                await self._pause(str(error) or "no answer in time")
             except (ValueError, KeyError, TypeError) as error:
                 await self._pause(f"somebody else is in it, too: {error!r}")
 

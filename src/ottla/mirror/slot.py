@@ -120,7 +120,7 @@ class Slot:
                     return
                 _log.warning("%s: %s; starting again", self.name, error)
             except (PeerLost, ClusterUnreachable, CorruptRecords, OSError, TimeoutError) as error:
-                _log.warning("%s: %s; starting again", self.name, error or "no answer in time")
+                _log.warning("%s: %s; starting again", self.name, str(error) or "no answer in time")
             pause_s = _AGAIN_S if self._committed > before else min(2 * pause_s, _AGAIN_S_MAX)
             if not self._stopping:
                 await asyncio.sleep(pause_s)
@@ -157,7 +157,7 @@ class Slot:
             if await self.is_still_ours():
                 return False
         except (KafkaError, PeerLost, ClusterUnreachable, OSError, TimeoutError) as unknown:
-            _log.warning("%s: %s", self.name, unknown or "no answer in time")
+            _log.warning("%s: %s", self.name, str(unknown) or "no answer in time")
         _log.info("%s: another process has taken over", self.name)
         return True
 
