@@ -12,12 +12,12 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from ottla.client.admin.topics import create_topics
 from ottla.client.cluster import ClusterClient
 from ottla.connect.connector_settings import CONNECTOR_CLASS, NAME, TASKS_MAX
-from ottla.connect.errors import ConnectError
+from ottla.connect.errors import ConnectError, RetriableError
 from ottla.connect.lines import Lines
 from ottla.connect.membership import slot_of
 from ottla.connect.plugin import Connector
@@ -56,6 +56,7 @@ from ottla.connect.state_log import Apply, StateLog
 from ottla.connect.topic_creation import wanted_topic
 from ottla.connect.worker_settings import WorkerSettings
 
+_AGAIN_S: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -424,12 +425,21 @@ class Foreman(Worker):
             while not self._outbox.empty():
                 entries.append(self._outbox.get_nowait())
             try:
-                await self.log.append(self.settings["status.storage.topic"], entries)
+                await self._write_statuses(entries)
             except ConnectError as error:
                 _log.error("statuses are not told: %s", error)
             finally:
                 for _ in entries:
                     self._outbox.task_done()
+
+    async def _write_statuses(self, entries: Sequence[Entry]) -> None:
+        """However long brokers are away: nobody else knows what became of the tasks here."""
+        while True:
+            try:
+                return await self.log.append(self.settings["status.storage.topic"], entries)
+            except RetriableError as error:
+                _log.warning("statuses are not told yet: %s; trying again", error)
+                await asyncio.sleep(_AGAIN_S)
 
     def _spawn_for(self, unit: Unit, work: Coroutine[Any, Any, None]) -> None:
         with self.lines.speaking(unit):

@@ -9,12 +9,13 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from ottla.client.admin.topics import NewTopic, create_topics
 from ottla.client.cluster import LATEST, ClusterClient
 from ottla.connect.clients import consumer_of, producer_of
-from ottla.connect.errors import ConnectError
+from ottla.connect.errors import ConnectError, RetriableError
 from ottla.connect.state.entries import Entry
 
 Apply = Callable[[Entry], None]
@@ -22,6 +23,9 @@ Apply = Callable[[Entry], None]
 _POLL_S: Final = 0.1
 _POLL_RECORDS_MAX: Final = 1000
 _READ_TIMEOUT_S: Final = 60.0
+_WRITE_TIMEOUT_S: Final = 60.0
+_TOLD_S: Final = 1.0
+"""What was written is known to be at once."""
 _log = logging.getLogger(__name__)
 
 
@@ -29,7 +33,8 @@ class StateLog(Protocol):
     """Where state is kept: in topics, or in this process alone."""
 
     async def append(self, topic: str, entries: Sequence[Entry]) -> None:
-        """Written when it returns, and applied."""
+        """Written when it returns, and applied. RetriableError where it may yet be written, ConnectError
+        where it cannot be."""
 
     async def read_to_end(self) -> None:
         """All that anybody had written is applied."""
@@ -79,15 +84,31 @@ class TopicLog:
     async def append(self, topic: str, entries: Sequence[Entry]) -> None:
         if not entries:
             return
-        done: list[asyncio.Future[tuple[int, int]]] = []
-        for each in entries:
-            future: asyncio.Future[tuple[int, int]] = self._loop.create_future()
-            self._producer.produce(topic, key=each.key, value=each.value, on_delivery=self._delivered(future))
-            done.append(future)
-        await asyncio.to_thread(self._producer.flush, _READ_TIMEOUT_S)
-        async with asyncio.timeout(_READ_TIMEOUT_S):
-            places = [await future for future in done]
+        done = [self._produced(topic, each) for each in entries]
+        await asyncio.to_thread(self._producer.flush, _WRITE_TIMEOUT_S)
+        try:
+            async with asyncio.timeout(_TOLD_S):
+                places = await asyncio.gather(*done)
+        except TimeoutError:
+            raise RetriableError(
+                f"the worker's topic {topic} could not be written to within {_WRITE_TIMEOUT_S:g} s: are its "
+                "brokers there?"
+            ) from None
         await self._wait_for({(topic, partition): offset + 1 for partition, offset in places})
+
+    def _produced(self, topic: str, entry: Entry) -> asyncio.Future[tuple[int, int]]:
+        from confluent_kafka import KafkaException
+
+        future: asyncio.Future[tuple[int, int]] = self._loop.create_future()
+        try:
+            self._producer.produce(
+                topic, key=entry.key, value=entry.value, on_delivery=self._delivered(future)
+            )
+        except BufferError:
+            _fail(future, RetriableError(f"too much waits to be written to the worker's topic {topic}"))
+        except KafkaException as error:
+            _fail(future, ConnectError(f"the worker's topic {topic} does not take it: {error.args[0].str()}"))
+        return future
 
     async def read_to_end(self) -> None:
         ends = await self._cluster.list_offsets(dict.fromkeys(self._positions, LATEST), read_committed=True)
@@ -116,9 +137,13 @@ class TopicLog:
             ) from None
 
     def _delivered(self, future: asyncio.Future[tuple[int, int]]) -> Callable[[Any, Any], None]:
+        from confluent_kafka import KafkaError
+
         def report(error: Any, message: Any) -> None:
             if error is not None:
-                failure = ConnectError(f"the worker's state could not be written: {error.str()}")
+                is_late = error.code() == KafkaError._MSG_TIMED_OUT or error.retriable()
+                kind = RetriableError if is_late else ConnectError
+                failure = kind(f"the worker's state could not be written: {error.str()}")
                 self._loop.call_soon_threadsafe(_fail, future, failure)
             else:
                 self._loop.call_soon_threadsafe(_succeed, future, (message.partition(), message.offset()))
@@ -242,14 +267,24 @@ class LocalFile:
         import json
         import os
 
+        latest = dict(self._latest)
         for entry in entries:
             if entry.value is None:
-                self._latest.pop(entry.key.decode(), None)
+                latest.pop(entry.key.decode(), None)
             else:
-                self._latest[entry.key.decode()] = entry.value.decode()
+                latest[entry.key.decode()] = entry.value.decode()
         fresh = f"{self._path}.{os.getpid()}"
-        with open(fresh, "w") as file:
-            json.dump(self._latest, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, self._path)
+        try:
+            with open(fresh, "w") as file:
+                json.dump(latest, file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(fresh, self._path)
+        except OSError as error:
+            with suppress(OSError):
+                os.unlink(fresh)
+            raise ConnectError(
+                f"{self._path} cannot be written: {error}; free some space and restart the task. What is not "
+                "written down yet comes again"
+            ) from error
+        self._latest = latest

@@ -16,6 +16,9 @@ from ottla.connect.state.entries import TaskId
 T = TypeVar("T")
 
 _FIRST_DELAY_S: Final = 0.3
+_SAID_MAX: Final = 4 * 1024
+_TRACE_MAX: Final = 64 * 1024
+"""Errors may show what they are about, which may be large; what is told of them has to fit into a record."""
 CONTEXT_PREFIX: Final = "__connect.errors."
 _log = logging.getLogger(__name__)
 
@@ -92,6 +95,8 @@ class Failures:
             except RetriableError as error:
                 left_s = started + self._retry_s - self._now_s()
                 if self._retry_s >= 0 and left_s <= 0:
+                    if stage is Stage.TASK_POLL and not self._is_tolerant:
+                        raise
                     self.failed(stage, error, origin, what)
                 if self._wait(min(delay_s, self._delay_s_max, left_s if self._retry_s >= 0 else delay_s)):
                     raise
@@ -111,7 +116,8 @@ class Failures:
         )
         if not self._is_tolerant:
             raise ConnectError(
-                f"a record of {place} failed in {stage.value}: {type(error).__name__}: {error}. Put "
+                f"a record of {place} failed in {stage.value}: {type(error).__name__}: "
+                f"{shortened(str(error), _SAID_MAX)}. Put "
                 "the record or "
                 "the configuration right and restart the task, or set errors.tolerance=all to skip "
                 "such records"
@@ -128,7 +134,7 @@ class Failures:
     def _context(
         self, stage: Stage, error: Exception, origin: Origin, what: object
     ) -> tuple[tuple[str, bytes], ...]:
-        trace = "".join(traceback.format_exception(error))
+        trace = shortened("".join(traceback.format_exception(error)), _TRACE_MAX)
         rows = {
             "topic": origin.topic,
             "partition": origin.partition,
@@ -138,7 +144,7 @@ class Failures:
             "stage": stage.value,
             "class.name": _name(type(what)) if what is not None else stage.value,
             "exception.class.name": _name(type(error)),
-            "exception.message": str(error),
+            "exception.message": shortened(str(error), _SAID_MAX),
             "exception.stacktrace": trace,
         }
         return tuple((CONTEXT_PREFIX + name, str(value).encode()) for name, value in rows.items())
@@ -151,4 +157,13 @@ def _name(kind: type) -> str:
 def trace_of(error: BaseException) -> str:
     """For the status: the cause first, then where it happened."""
     lines = "".join(traceback.format_exception(error)).rstrip()
-    return f"{_name(type(error))}: {error}\n{lines}" if not isinstance(error, DataError) else lines
+    cause = f"{_name(type(error))}: {shortened(str(error), _SAID_MAX)}\n"
+    return ("" if isinstance(error, DataError) else cause) + shortened(lines, _TRACE_MAX)
+
+
+def shortened(text: str, most: int) -> str:
+    """Without its middle where it is longer: it begins with what happened, and ends with what to do."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]} … {len(text) - 2 * half} characters … {text[-half:]}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.connect.clients import consumer_of, producer_of
@@ -153,14 +154,20 @@ class SinkRunner(RecordRunner):
         self._flush()
 
     def tear_down(self) -> None:
-        if self._consumer is not None:
-            self._consumer.close()
-        if self._reader is not None:
-            self._reader.close()
-        if self._sink is not None:
-            self._sink.stop()
-        if self._letters is not None:
-            self._letters.flush(_CLOSE_S)
+        with ExitStack() as left:
+            # Each, whatever becomes of the others; the last one first.
+            left.callback(self._forget_clients)
+            if self._letters is not None:
+                left.callback(self._letters.flush, _CLOSE_S)
+            if self._sink is not None:
+                left.callback(self._sink.stop)
+            if self._reader is not None:
+                left.callback(self._reader.close)
+            if self._consumer is not None:
+                left.callback(self._consumer.close)
+
+    def _forget_clients(self) -> None:
+        """Their threads end with the last reference."""
         self._consumer = self._letters = None
 
     # Reading
@@ -316,6 +323,7 @@ class SinkRunner(RecordRunner):
             self._chunk = reader.take(_POLL_S)
         except TopicMissing as error:
             self._miss_topic()
+            self._missed_s = time.monotonic()
             _log.warning("%s: %s; waiting for the topic", self.task, error)
         if self._chunk is not None:
             self._batches = self._decoded(self._chunk)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from ottla.connect.clients import producer_of
 from ottla.connect.columns import SourceColumns
-from ottla.connect.errors import ConnectError, DataError
+from ottla.connect.errors import ConnectError, DataError, RetriableError
 from ottla.connect.plugin import SourceConnector, SourceTask
 from ottla.connect.records import SourceRecord
 from ottla.connect.running import column_producer
@@ -124,7 +124,10 @@ class SourceRunner(RecordRunner):
 
     def turn(self) -> None:
         assert self._source is not None
-        records = self._failures.attempt(Stage.TASK_POLL, self._source.poll, Origin(""), self._source)
+        records: Sequence[SourceRecord] | SourceColumns = ()
+        # A source that is tolerated when it is not ready is asked again.
+        with suppress(Skipped):
+            records = self._failures.attempt(Stage.TASK_POLL, self._source.poll, Origin(""), self._source)
         if records:
             if not isinstance(records, SourceColumns):
                 self._write(records)
@@ -151,15 +154,17 @@ class SourceRunner(RecordRunner):
                 self._producer.abort_transaction(_CLOSE_S)
             except Exception as error:
                 _log.warning("the transaction of %s is left open: %s", self.task, error)
-        if self._source is not None:
-            self._source.stop()
-        if self._column_producer is not None:
-            self._column_producer.close()
-        if self._producer is not None:
-            self._producer.purge()
-            self._producer.flush(0)
-            # Its threads and connections end with the last reference.
-            self._producer = None
+        try:
+            if self._source is not None:
+                self._source.stop()
+        finally:
+            if self._column_producer is not None:
+                self._column_producer.close()
+            if self._producer is not None:
+                self._producer.purge()
+                self._producer.flush(0)
+                # Its threads and connections end with the last reference.
+                self._producer = None
 
     # Writing
 
@@ -353,7 +358,14 @@ class SourceRunner(RecordRunner):
         if self._is_in_transaction:
             self._commit(entries)
         elif entries:
-            self._worker.store_offsets(entries, max(timeout_s, _CLOSE_S))
+            try:
+                self._worker.store_offsets(entries, max(timeout_s, _CLOSE_S))
+            except (TimeoutError, RetriableError) as error:
+                told = f"offsets could not be stored: {str(error) or 'no answer in time'}"
+                _log.warning("%s: %s; trying again later", self.task, told)
+                if self.is_stopping:
+                    raise ConnectError(told) from error
+                return
         self._offsets.clear()
         self._is_commit_due = False
         assert self._source is not None
