@@ -71,8 +71,7 @@ class Herder:
         self, name: str, given: Mapping[str, Any], *, target: TargetState | None = None, replace: bool
     ) -> bool:
         """True if there was none of the name."""
-        validation = await asyncio.to_thread(self.validator.validate, given)
-        validation.refuse()
+        await self._check(given)
         async with self._changing:
             is_new = name not in self.configs.connectors
             if not is_new and not replace:
@@ -81,10 +80,17 @@ class Herder:
         return is_new
 
     async def patch_connector(self, name: str, changes: Mapping[str, Any]) -> None:
-        merged = {**self._entry(name).config, **changes}
-        await self.put_connector(
-            name, {key: value for key, value in merged.items() if value is not None}, replace=True
-        )
+        # As a whole, so that of two changes at once neither is lost.
+        async with self._changing:
+            merged = {**self._entry(name).config, **changes}
+            given = {key: value for key, value in merged.items() if value is not None}
+            await self._check(given)
+            await self.foreman.append_config(connector_entries(name, given, None))
+
+    async def _check(self, given: Mapping[str, Any]) -> None:
+        """Raises RestError for a configuration that cannot be."""
+        validation = await asyncio.to_thread(self.validator.validate, given)
+        validation.refuse()
 
     async def delete_connector(self, name: str) -> None:
         self._entry(name)
