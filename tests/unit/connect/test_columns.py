@@ -17,6 +17,7 @@ from ottla.connect.connectors.lines import as_lines, lines_of
 from ottla.connect.connectors.postgres.catalog import TypeInfo
 from ottla.connect.connectors.postgres.columns import Modes, mapped
 from ottla.connect.connectors.postgres.rows import rows_of, texts_of
+from ottla.connect.connectors.postgres.snapshot import gathered
 from ottla.connect.converters.json import JsonConverter
 from ottla.connect.converters.simple import ByteArrayConverter, LongConverter, StringConverter
 from ottla.connect.data import BOOLEAN, BYTES, INT32, INT64, STRING, decimal_of, struct_of
@@ -225,3 +226,10 @@ def test_what_transforms_cannot_do_with_columns_is_left_to_records() -> None:
         {"type": "MaskField$Value", "fields": "n"},
     ):
         assert chain_of_settings(each).apply_columns(given_columns) is None
+
+
+def test_long_rows_are_read_few_at_a_time() -> None:
+    short, long = b"1\n", b"x" * (6 << 20)
+    sizes = [len(each) for each in gathered([short] * 5 + [long] * 7, lambda: 4)]
+    assert sizes == [4, 4, 3, 1]
+    assert list(gathered([], lambda: 4)) == []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
@@ -20,6 +20,7 @@ from ottla.connect.connectors.postgres.rows import Rows, rows_of, texts_of
 from ottla.connect.errors import ConnectError, DataError
 from ottla.connect.records import SourceRecord
 
+_BYTES_MAX: Final = 16 << 20
 _log = logging.getLogger(__name__)
 
 
@@ -117,13 +118,7 @@ class Snapshot:
             shape = self._shapes.made(table.schema, table.name, columns, info.key, self._catalog.type)
             # As text, from the same functions that make the text of changes.
             with self._connection.cursor() as cursor, cursor.copy(_query(table, columns)) as copy:
-                lines: list[bytes] = []
-                for line in copy:
-                    lines.append(bytes(line))
-                    if len(lines) >= self._records_max:
-                        yield shape, rows_of(lines, len(columns))
-                        lines = []
-                if lines:
+                for lines in gathered(map(bytes, copy), lambda: self._records_max):
                     yield shape, rows_of(lines, len(columns))
 
     def _lock(self) -> None:
@@ -137,6 +132,20 @@ class Snapshot:
                     f"the user may not read {table.full_name}: GRANT SELECT on it, or leave it out in "
                     "table.exclude.list"
                 ) from error
+
+
+def gathered(lines: Iterable[bytes], count_max: Callable[[], int]) -> Iterator[list[bytes]]:
+    """As many as are wanted at a time, and fewer where they are long: all of them are in memory at once."""
+    found: list[bytes] = []
+    size = 0
+    for line in lines:
+        found.append(line)
+        size += len(line)
+        if len(found) >= count_max() or size >= _BYTES_MAX:
+            yield found
+            found, size = [], 0
+    if found:
+        yield found
 
 
 def _query(table: Published, columns: Sequence[ColumnInfo]) -> sql.Composed:
