@@ -26,7 +26,7 @@ from ottla.registry.formats import TYPES
 from ottla.registry.forwarding import FORWARDED, NOT_LEADER, OFFSET, ForwardingFailed, forward
 from ottla.registry.json_text import read_json
 from ottla.registry.rules import LATEST, Outcome, Rules, Wanted
-from ottla.registry.schema import AVRO, Schema, Version, read_references
+from ottla.registry.schema import AVRO, NUMBER_MAX, Schema, Version, read_extra, read_references
 from ottla.registry.service import TROUBLE, RegistryService
 from ottla.registry.subjects import ANY_CONTEXT, in_context, normalize, parse_subject
 
@@ -34,7 +34,6 @@ MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _LEADER_WAIT_S = 30.0
 _LOOK_AGAIN_S = 0.2
 _DIGITS_MAX: Final = 1000
-_VERSION_MAX = (1 << 31) - 1
 _BODY: Final = "ottla.body"
 _BODY_BYTES_MAX = 16 * 1024 * 1024
 
@@ -400,15 +399,23 @@ async def _wanted(request: Request) -> Wanted:
         references = read_references(body.get("references"))
     except (KeyError, TypeError, ValueError) as error:
         raise RegistryError(422, f"A reference needs name, subject and version: {error!r}") from None
+    try:
+        metadata, rule_set = read_extra(body.get("metadata")), read_extra(body.get("ruleSet"))
+    except ValueError as error:
+        raise RegistryError(422, f"Neither metadata nor a rule set: {error}") from None
     text, kind = body.get("schema"), body.get("schemaType") or AVRO
     if not isinstance(text, str):
         raise errors.InvalidSchema("Empty schema")
-    schema = Schema(str(kind), text, references, body.get("metadata"), body.get("ruleSet"))
+    schema = Schema(str(kind), text, references, metadata, rule_set)
     return Wanted(schema, _positive(body.get("id")), _positive(body.get("version")))
 
 
 def _positive(value: Any) -> int | None:
-    return value if isinstance(value, int) and value > 0 else None
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        return None
+    if value > NUMBER_MAX:
+        raise RegistryError(400, f"{value} is larger than ids and versions can be")
+    return value
 
 
 def _context(request: Request) -> str:
@@ -450,7 +457,7 @@ def _number(request: Request) -> int:
     text = _parameter(request, "version")
     if text in {"latest", "-1"}:
         return LATEST
-    if not _is_number(text) or not 1 <= int(text) <= _VERSION_MAX:
+    if not _is_number(text) or not 1 <= int(text) <= NUMBER_MAX:
         raise errors.invalid_version(text)
     return int(text)
 

@@ -21,15 +21,15 @@ from ottla.registry.subjects import ANY_CONTEXT, DEFAULT_CONTEXT, in_context, is
 LATEST = -1
 READWRITE, READONLY, READONLY_OVERRIDE, IMPORT = "READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT"
 MODES = (READWRITE, READONLY, READONLY_OVERRIDE, IMPORT)
-_CONFIG_FIELDS = {
-    "alias",
-    "normalize",
-    "compatibilityLevel",
-    "compatibilityGroup",
-    "defaultMetadata",
-    "overrideMetadata",
-    "defaultRuleSet",
-    "overrideRuleSet",
+_CONFIG_FIELDS: dict[str, type] = {
+    "alias": str,
+    "normalize": bool,
+    "compatibilityLevel": str,
+    "compatibilityGroup": str,
+    "defaultMetadata": dict,
+    "overrideMetadata": dict,
+    "defaultRuleSet": dict,
+    "overrideRuleSet": dict,
 }
 
 
@@ -127,7 +127,7 @@ class Rules:
     def latest_with(self, subject: str, metadata: dict[str, str], *, deleted: bool = False) -> Version:
         versions = self._store.versions(subject) if deleted else self._live(subject)
         for version in reversed(versions):
-            properties = (version.schema.metadata or {}).get("properties", {})
+            properties = version.schema.properties
             if all(properties.get(name) == value for name, value in metadata.items()):
                 return version
         if not self._exists(subject, deleted):
@@ -262,9 +262,12 @@ class Rules:
         settings = {name: value for name, value in wanted.items() if name in _CONFIG_FIELDS}
         if "compatibility" in wanted:
             settings["compatibilityLevel"] = wanted["compatibility"]
+        for name, value in settings.items():
+            if value is not None and not isinstance(value, _CONFIG_FIELDS[name]):
+                raise RegistryError(400, f"{name} cannot be {value!r}")
         level = settings.get("compatibilityLevel")
         if level is not None:
-            settings["compatibilityLevel"] = level = str(level).upper()
+            settings["compatibilityLevel"] = level = level.upper()
             if level not in COMPATIBILITIES:
                 raise errors.invalid_compatibility()
         self._check_setting_of(subject)
@@ -372,7 +375,8 @@ class Rules:
         level = settings["compatibilityLevel"]
         group = settings.get("compatibilityGroup")
         if group is not None:
-            earlier = [each for each in earlier if _property(each.schema, group) == _property(schema, group)]
+            wanted = schema.properties.get(group)
+            earlier = [each for each in earlier if each.schema.properties.get(group) == wanted]
         if level == "NONE" or not earlier:
             return []
         compared = earlier if level.endswith("_TRANSITIVE") else earlier[-1:]
@@ -448,7 +452,3 @@ def _covers(setting: str | None, subject: str) -> bool:
         return True
     scope = parse_subject(setting)
     return setting == subject or (not scope.name and parse_subject(subject).context == scope.context)
-
-
-def _property(schema: Schema, name: str) -> Any:
-    return (schema.metadata or {}).get("properties", {}).get(name)

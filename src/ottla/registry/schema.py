@@ -12,6 +12,8 @@ from typing import Any
 AVRO = "AVRO"
 JSON = "JSON"
 PROTOBUF = "PROTOBUF"
+NUMBER_MAX = (1 << 31) - 1
+"""Of versions, and of ids, for which records have four bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,11 @@ class Schema:
             if extra is not None:
                 hashed.update(b"\1" + json.dumps(extra, sort_keys=True).encode())
         return hashed.digest()
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """Of its metadata."""
+        return (self.metadata or {}).get("properties") or {}
 
     @property
     def guid(self) -> str:
@@ -93,8 +100,8 @@ def read_version(value: dict[str, Any]) -> Version:
         value.get("schemaType") or AVRO,
         str(value["schema"]),
         read_references(value.get("references")),
-        value.get("metadata"),
-        value.get("ruleSet"),
+        read_extra(value.get("metadata")),
+        read_extra(value.get("ruleSet")),
     )
     return Version(
         str(value["subject"]),
@@ -106,4 +113,28 @@ def read_version(value: dict[str, Any]) -> Version:
 
 
 def read_references(rows: Any) -> tuple[Reference, ...]:
-    return tuple(Reference(str(row["name"]), str(row["subject"]), int(row["version"])) for row in rows or ())
+    """KeyError, TypeError or ValueError for what are none."""
+    return tuple(
+        Reference(str(row["name"]), str(row["subject"]), _version(row["version"])) for row in rows or ()
+    )
+
+
+def _version(given: Any) -> int:
+    number = int(given) if isinstance(given, str) else given
+    if not isinstance(number, int) or not -1 <= number <= NUMBER_MAX:
+        raise ValueError(f"{given!r} is no version")
+    return number
+
+
+def read_extra(value: Any) -> dict[str, Any] | None:
+    """Metadata or a rule set. ValueError for what is none, or would be none for other registries."""
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r} is no object")
+    properties = value.get("properties")
+    if properties is not None and not (
+        isinstance(properties, dict) and all(isinstance(each, str) for each in properties.values())
+    ):
+        raise ValueError(f"{properties!r} are not texts by name")
+    return value

@@ -244,7 +244,8 @@ class RegistryService:
             change = decode(record)
             if change is not None:
                 self._store.apply(change)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except Exception as error:
+            # Whoever may write to the topic may write anything: no record ends the registry.
             _log.error(
                 "%s: the record at offset %d is left out: %s", self._settings.topic, record.offset, error
             )

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from registry_process import LOGIN, RegistryProcess, avro
 
@@ -119,6 +119,44 @@ def test_what_is_too_large_or_too_deep_is_refused_and_harms_nobody(registry: Reg
     # By the same leader as before: nothing was in doubt.
     assert registry.call("POST", "/subjects/large/versions", avro("a", name="Small"))[0] == 200
     assert "stops writing" not in registry.log
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "expected"),
+    [
+        ("POST", "/subjects/odd/versions", {**avro("a"), "metadata": ["x"]}, (422, 422)),
+        ("POST", "/subjects/odd/versions", {**avro("a"), "metadata": {"properties": {"a": 1}}}, (422, 422)),
+        ("POST", "/subjects/odd", {**avro("a"), "ruleSet": "x"}, (422, 422)),
+        ("POST", "/subjects/odd/versions", {**avro("a"), "id": 1 << 31}, (400, 400)),
+        ("PUT", "/config/odd", {"alias": 5}, (400, 400)),
+        ("PUT", "/config/odd", {"compatibilityGroup": ["x"]}, (400, 400)),
+        ("PUT", "/config/odd", {"compatibility": ["FULL"]}, (400, 400)),
+    ],
+)
+def test_what_is_of_another_type_than_it_should_be_is_refused_and_not_kept(
+    registry: RegistryProcess, method: str, path: str, body: Any, expected: tuple[int, int]
+) -> None:
+    assert code(registry.call(method, path, body)) == expected
+    nothing = {**avro("a"), "metadata": {"properties": None, "tags": {}}, "ruleSet": None}
+    assert registry.call("POST", "/subjects/odd/versions", nothing)[0] == 200
+    assert registry.call("GET", "/subjects/odd/metadata?key=a&value=1")[0] == 404
+    assert code(registry.call("GET", "/config/odd")) == (404, 40408)
+
+
+@pytest.mark.parametrize("version", [1 << 31, -2, 1.5, True, [], "one"])
+def test_a_reference_needs_a_version_that_there_can_be(registry: RegistryProcess, version: Any) -> None:
+    body = {**avro("a"), "references": [{"name": "r", "subject": "base", "version": version}]}
+    assert registry.call("POST", "/subjects/referring/versions", body)[0] == 422
+
+
+def test_no_record_in_the_topic_ends_a_registry(cluster: InProcessBroker, registry: RegistryProcess) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    key = '{"keytype":"SCHEMA","subject":"strange","version":1,"magic":1}'
+    for value in ("[" * 100_000, '{"subject":"strange","version":1e400,"id":1,"schema":"\\"int\\""}'):
+        producer.produce("_schemas", value, key)
+    assert producer.flush(30) == 0
+    assert registry.call("POST", "/subjects/after-strange/versions", avro("a"))[0] == 200
+    assert code(registry.call("GET", "/subjects/strange/versions")) == (404, 40401)
 
 
 def test_settings_of_a_subject_go_before_those_of_all(registry: RegistryProcess) -> None:

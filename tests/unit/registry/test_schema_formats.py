@@ -128,6 +128,8 @@ def test_protobuf_text_and_descriptor_are_one_schema() -> None:
         ("JSON", '{"type": "nothing"}', "at #/type"),
         ("JSON", '{"$ref": "elsewhere.json"}', "elsewhere.json is referred to and is not there"),
         ("JSON", "[]", "neither an object nor"),
+        ("JSON", '{"maximum": Infinity}', "Infinity is no JSON"),
+        ("AVRO", '{"type": "fixed", "name": "F", "size": -1}', "the size of F is -1"),
         ("PROTOBUF", 'syntax = "proto3"; mesage M {}', "1:20"),
         ("PROTOBUF", 'syntax = "proto3"; import "nowhere.proto";', "nowhere.proto"),
         ("PROTOBUF", 'syntax = "proto3"; message M { string a = 1; string b = 1; }', "1"),
@@ -144,6 +146,52 @@ def test_what_is_no_schema_is_refused_with_the_reason(kind: str, text: str, comp
 def test_an_import_cannot_leave_its_folder() -> None:
     with pytest.raises(InvalidSchema, match="no name for an import"):
         parse("PROTOBUF", 'syntax = "proto3";', (("../../evil.proto", 'syntax = "proto3";'),))
+
+
+def _chain(length: int, last: str) -> str:
+    """Records that each have two fields of the next."""
+    inner: object = last
+    for number in reversed(range(length)):
+        again = last if number + 1 == length else f"R{number + 1}"
+        fields = [{"name": "a", "type": inner}, {"name": "b", "type": again}]
+        inner = {"type": "record", "name": f"R{number}", "fields": fields}
+    return json.dumps(inner)
+
+
+def test_types_that_are_referred_to_often_are_compared_and_told_of_once() -> None:
+    written, read = parse("AVRO", _chain(40, "string")), parse("AVRO", _chain(40, "int"))
+    # Twice, for the innermost record has two fields of it.
+    assert [text.count("TYPE_MISMATCH") for text in read.unreadable(written)] == [1, 1]
+    shared = {f"d{n}": {"properties": {k: {"$ref": f"#/$defs/d{n + 1}"} for k in "ab"}} for n in range(40)}
+    old, new = (
+        parse("JSON", json.dumps({"$defs": {**shared, "d40": {"type": kind}}, "$ref": "#/$defs/d0"}))
+        for kind in ("string", "integer")
+    )
+    assert len(new.unreadable(old)) == 1
+
+
+def test_large_enumerations_are_compared_in_one_go() -> None:
+    count = 50_000
+    old, new = (parse("JSON", json.dumps({"enum": list(range(n, n + count))})) for n in (0, 1))
+    (text,) = new.unreadable(old)
+    assert "ENUM_ARRAY_CHANGED" in text and "0 is not allowed any more" in text
+    nested = [parse("JSON", json.dumps({"enum": rows})) for rows in ([[1], {"a": 1}, 2], [2, [1]])]
+    assert "ENUM_ARRAY_NARROWED" in nested[1].unreadable(nested[0])[0]
+    assert not nested[0].unreadable(nested[1])
+
+
+def test_what_would_take_too_long_to_compare_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.registry.formats.effort._PAIRS_MAX", 100)
+
+    def union(prefix: str) -> str:
+        return json.dumps([{"type": "record", "name": f"{prefix}{n}", "fields": []} for n in range(11)])
+
+    def one_of(sign: int) -> str:
+        return json.dumps({"oneOf": [{"const": sign * n} for n in range(1, 12)]})
+
+    for kind, old, new in (("AVRO", union("A"), union("B")), ("JSON", one_of(1), one_of(-1))):
+        with pytest.raises(InvalidSchema, match="more than 100 pairs of types would have to be compared"):
+            parse(kind, new).unreadable(parse(kind, old))
 
 
 _NUMBERS = st.sampled_from(["int", "long", "float", "double", "string", "bytes", "boolean", "null"])

@@ -10,7 +10,10 @@ from ottla.registry.errors import InvalidSchema
 from ottla.registry.schema import AVRO, JSON, PROTOBUF, Schema
 
 TYPES = (JSON, PROTOBUF, AVRO)
-_PARSED_MAX = 1000
+# How many schemas are kept as they were read, and how many of those that are larger: objects take some twenty
+# times as much memory as the text.
+_SMALL_MAX, _LARGE_MAX = 1000, 10
+_SMALL_CHARACTERS = 32 * 1024
 
 Dependencies: TypeAlias = tuple[tuple[str, str], ...]
 """Name and text of each schema that is referred to, directly or not, those without references first."""
@@ -36,9 +39,13 @@ class Parsed(Protocol):
         ...
 
 
-@lru_cache(maxsize=_PARSED_MAX)
 def parse(kind: str, text: str, dependencies: Dependencies = ()) -> Parsed:
     """InvalidSchema says what is wrong with it."""
+    is_small = len(text) + sum(len(each) for _, each in dependencies) <= _SMALL_CHARACTERS
+    return (_parse_small if is_small else _parse_large)(kind, text, dependencies)
+
+
+def _parse(kind: str, text: str, dependencies: Dependencies) -> Parsed:
     if kind == AVRO:
         from ottla.registry.formats.avro import parse_avro
 
@@ -52,6 +59,10 @@ def parse(kind: str, text: str, dependencies: Dependencies = ()) -> Parsed:
 
         return parse_protobuf(text, dependencies)
     raise InvalidSchema(f"Invalid schema type {kind}")
+
+
+_parse_small = lru_cache(_SMALL_MAX)(_parse)
+_parse_large = lru_cache(_LARGE_MAX)(_parse)
 
 
 class Earlier(Protocol):

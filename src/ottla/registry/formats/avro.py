@@ -21,6 +21,7 @@ _RESERVED = frozenset(
     ("type", "name", "namespace", "doc", "fields", "items", "values", "symbols", "size", "aliases")
 )
 _FIELD_RESERVED = frozenset(("name", "type", "doc", "default", "order", "aliases"))
+_SIZE_MAX = (1 << 31) - 1
 NO_DEFAULT = object()
 
 
@@ -163,6 +164,8 @@ class _Reader:
             made.default = made.properties.pop("default", None)
         elif kind == "fixed":
             made.size = int(raw["size"])
+            if not 0 <= made.size <= _SIZE_MAX:
+                raise ValueError(f"the size of {made.full_name} is {made.size}")
         else:
             made.fields = [self._field(each, namespace) for each in raw["fields"]]
         return made

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.registry.formats.effort import Effort
+
 if TYPE_CHECKING:
     from ottla.registry.formats.avro import Field, Type
 
@@ -25,14 +27,18 @@ def unreadable(reader: Type, writer: Type) -> list[str]:
 class _Comparison:
     def __init__(self) -> None:
         self._seen: dict[tuple[Type, Type], list[str]] = {}
+        self._by_name: dict[Type, dict[str, Field]] = {}
+        self._effort = Effort()
 
     def compare(self, reader: Type, writer: Type, path: str) -> list[str]:
         known = self._seen.get((reader, writer))
         if known is not None:
             return known
+        self._effort.spend()
         # Met again while it is compared: whatever is wrong with it is found where it was met first.
         self._seen[reader, writer] = []
-        found = self._seen[reader, writer] = self._compare(reader, writer, path)
+        # Each once: a type in two fields, each of a type in two fields, is wrong in one place.
+        found = self._seen[reader, writer] = list(dict.fromkeys(self._compare(reader, writer, path)))
         return found
 
     def _compare(self, reader: Type, writer: Type, path: str) -> list[str]:
@@ -79,9 +85,11 @@ class _Comparison:
         from ottla.registry.formats.avro import NO_DEFAULT
 
         found: list[str] = []
+        written = self._by_name.setdefault(writer, {each.name: each for each in reversed(writer.fields)})
         for number, field in enumerate(reader.fields):
             at = f"{path}/fields/{number}"
-            source = _source_of(field, writer)
+            names = (name for name in (field.name, *field.aliases) if name in written)
+            source = next((written[name] for name in names), None)
             if source is not None:
                 found += self.compare(field.type, source.type, f"{at}/type")
             elif field.default is NO_DEFAULT:
@@ -90,16 +98,9 @@ class _Comparison:
         return found
 
 
-def _source_of(field: Field, writer: Type) -> Field | None:
-    for name in (field.name, *field.aliases):
-        for candidate in writer.fields:
-            if candidate.name == name:
-                return candidate
-    return None
-
-
 def _compare_symbols(reader: Type, writer: Type, path: str) -> list[str]:
-    missing = [symbol for symbol in writer.symbols if symbol not in reader.symbols]
+    known = set(reader.symbols)
+    missing = [symbol for symbol in writer.symbols if symbol not in known]
     if not missing or reader.default is not None:
         return []
     text = f"the new enum {reader.full_name} has no default and lacks symbols of the old one"

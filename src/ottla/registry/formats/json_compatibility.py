@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from ottla.registry.formats.effort import Effort
 from ottla.runtime.regex import RegexError, compile_regex
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ _LOWER = {
 def unreadable(reader: Node, writer: Node) -> list[str]:
     """A schema that refers to itself is taken to fit where it is met again, until it is known not to."""
     known: dict[Any, list[str]] = {}
+    effort = Effort()
     while True:
-        comparison = _Comparison(known)
+        comparison = _Comparison(known, effort)
         found = comparison.compare(writer, reader, "#")
         unfit = {pair: differences for pair, differences in comparison.done.items() if differences}
         if not comparison.assumed or unfit.keys() == known.keys():
@@ -44,8 +46,9 @@ def unreadable(reader: Node, writer: Node) -> list[str]:
 
 
 class _Comparison:
-    def __init__(self, known_unfit: Mapping[Any, list[str]]) -> None:
+    def __init__(self, known_unfit: Mapping[Any, list[str]], effort: Effort) -> None:
         self._known_unfit = known_unfit
+        self._effort = effort
         self._under_way: set[Any] = set()
         self.done: dict[Any, list[str]] = {}
         self.assumed = False
@@ -65,8 +68,10 @@ class _Comparison:
             if pair not in self._known_unfit:
                 self.assumed = True
             return self._known_unfit.get(pair, [])
+        self._effort.spend()
         self._under_way.add(pair)
-        found = self.done[pair] = self._compare(old, new, path)
+        # Each once, however often what is wrong is referred to.
+        found = self.done[pair] = list(dict.fromkeys(self._compare(old, new, path)))
         self._under_way.discard(pair)
         return found
 
@@ -391,10 +396,17 @@ def _numbers(old: Node, new: Node, path: str) -> Iterator[str]:
 
 def _enums(old: Node, new: Node, path: str) -> Iterator[str]:
     before, now = old.raw["enum"], new.raw["enum"]
-    missing = [each for each in before if each not in now]
+    missing = _lacking(now, before)
     if missing:
-        kind = "ENUM_ARRAY_NARROWED" if all(each in before for each in now) else "ENUM_ARRAY_CHANGED"
+        kind = "ENUM_ARRAY_CHANGED" if _lacking(before, now) else "ENUM_ARRAY_NARROWED"
         yield _told(kind, f"{path}/enum", f"{missing[0]!r} is not allowed any more")
+
+
+def _lacking(rows: list[Any], wanted: list[Any]) -> list[Any]:
+    """Those that are not among the rows."""
+    plain = {each for each in rows if not isinstance(each, list | dict)}
+    nested = [each for each in rows if isinstance(each, list | dict)]
+    return [each for each in wanted if each not in (nested if isinstance(each, list | dict) else plain)]
 
 
 def _name(node: Node) -> str:

@@ -67,7 +67,7 @@ class Node:
         self.parts = parts or []
         self._resolver = resolver
 
-    @property
+    @cached_property
     def identity(self) -> tuple[str, str, str]:
         """The same for parts that say the same in the same document."""
         return (self.kind, self.criterion, json.dumps(self.raw, sort_keys=True))
