@@ -298,7 +298,7 @@ def test_what_the_guide_shows_is_there(broker: BrokerProcess) -> None:
     mentioned = set(re.findall(r"\bottla_\w+", section))
     assert len(mentioned) >= 5
     assert mentioned <= {declared.name for declared in METRICS}
-    (listener,) = re.findall(r"^ottla\.metrics\.listener=(\S+)$", section, re.MULTILINE)
+    (listener,) = re.findall(r"--set ottla\.metrics\.listener=(\S+)$", section, re.MULTILINE)
     assert f"curl -s http://{listener}/metrics" in section
     assert f'targets: ["{listener}"]' in section
 
