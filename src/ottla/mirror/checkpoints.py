@@ -46,6 +46,8 @@ class Translations:
         self._runs: dict[Partition, Runs] = {}
         self._reader = TopicReader(cluster, topic, self._take)
         self._unwritten: list[OffsetSync] = []
+        self.anew: set[Partition] = set()
+        """Partitions of the source whose topics in the target were found to begin anew, until told."""
 
     def add(self, runs: Mapping[Partition, Sequence[Run]], syncs: Iterable[OffsetSync]) -> None:
         """What this process has mirrored."""
@@ -87,8 +89,8 @@ class Translations:
         history = self._histories.get(sync.partition)
         if history is None:
             self._histories[sync.partition] = SyncHistory(sync, written_ms)
-        else:
-            history.add(sync, written_ms)
+        elif history.add(sync, written_ms):
+            self.anew.add(sync.partition)
 
 
 class Checkpoints:
@@ -112,6 +114,9 @@ class Checkpoints:
         """Checkpoints for what has moved."""
         await self._reader.read_to_end()
         await self._translations.refresh()
+        anew = {self._downstream(partition) for partition in self._translations.anew}
+        self._translations.anew.clear()
+        self._last = {place: last for place, last in self._last.items() if place[1] not in anew}
         fresh = []
         for group, offsets in (await self.source_offsets()).items():
             for partition, committed in offsets.items():

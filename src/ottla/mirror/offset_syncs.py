@@ -37,7 +37,8 @@ class SyncHistory:
     def newest(self) -> OffsetSync:
         return self._syncs[0]
 
-    def add(self, sync: OffsetSync, written_ms: int = 0) -> None:
+    def add(self, sync: OffsetSync, written_ms: int = 0) -> bool:
+        """Whether the target begins anew: what was known of it is too far."""
         newest = self._syncs[0]
         if sync.upstream < newest.upstream:
             # When a slot goes from one process to another, the last words of the first may come late.
@@ -45,8 +46,11 @@ class SyncHistory:
             if sync.downstream >= newest.downstream or written_ms - self._newest_ms > _LATE_MS_MAX:
                 self._syncs = [sync] * _SYNCS
                 self._newest_ms = written_ms
-            return
+            return False
         self._newest_ms = written_ms
+        if sync.downstream < newest.downstream:
+            self._syncs = [sync] * _SYNCS
+            return True
         original = self._syncs
         syncs = list(original)
         replacement = sync
@@ -74,6 +78,7 @@ class SyncHistory:
                 break
             syncs[current] = replacement
         self._syncs = syncs
+        return False
 
     def translate(self, upstream: int) -> int:
         """TOO_OLD for an offset before all syncs."""
@@ -109,8 +114,10 @@ class Runs:
     def add(self, runs: Sequence[Run]) -> None:
         for run in runs:
             last = self._runs[-1] if self._runs else None
-            if last is not None and run.upstream < last.upstream + last.records:
-                # The source begins anew: what was known is of records that are gone.
+            if last is not None and (
+                run.upstream < last.upstream + last.records or run.downstream < last.downstream + last.records
+            ):
+                # The source or the target begins anew: what was known is of records that are gone there.
                 self._runs.clear()
                 last = None
             if (

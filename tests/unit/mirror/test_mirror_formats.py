@@ -83,6 +83,19 @@ def test_a_source_that_begins_anew_forgets_what_was() -> None:
     assert history.translate(150) == 301
 
 
+def test_a_target_that_begins_anew_is_not_gone_into_too_far() -> None:
+    history = SyncHistory(sync(0, 0), 1000)
+    assert not history.add(sync(100, 100), 2000)
+    assert history.add(sync(101, 0), 3000)
+    assert history.translate(50) == TOO_OLD
+    assert history.translate(101) == 0
+    assert not history.add(sync(111, 10), 4000)
+    runs = Runs()
+    runs.add([Run(0, 0, 101), Run(101, 0, 20)])
+    assert runs.translate(50) is None
+    assert runs.translate(105) == 4
+
+
 def test_a_sync_that_comes_late_changes_nothing() -> None:
     """Of a process that has lost its part to another, which has written before it."""
     history = SyncHistory(sync(0, 0), 1000)
