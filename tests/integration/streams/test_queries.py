@@ -85,7 +85,8 @@ def test_a_missing_topic_is_named(bootstrap: str):
 def address(bootstrap: str) -> Iterator[str]:
     with (
         TableView(bootstrap, "counts", key=str, value=int) as view,
-        tables_served({"counts": view}) as address,
+        TableView(bootstrap, "counts", key=int, value=int) as numbers,
+        tables_served({"counts": view, "numbers": numbers}) as address,
     ):
         yield address
 
@@ -99,7 +100,7 @@ def ask(address: str, path: str) -> tuple[int, Any]:
 
 
 def test_http_gives_one_entry(address: str):
-    assert ask(address, "/tables") == (200, {"tables": ["counts"]})
+    assert ask(address, "/tables") == (200, {"tables": ["counts", "numbers"]})
     status, answer = ask(address, "/tables/counts/apple")
     assert (status, answer["key"], answer["value"]) == (200, "apple", 3)
 
@@ -117,9 +118,13 @@ def test_http_gives_ranges(address: str):
     ("path", "status", "text"),
     [
         ("/tables/counts/none", 404, "counts has no key none"),
-        ("/tables/other", 404, "there is no table other; this application has: counts"),
+        ("/tables/other", 404, "there is no table other; this application has: counts, numbers"),
         ("/tables/counts?limit=none", 400, "limit is 'none'"),
+        ("/tables/counts?limit=%C2%B2", 400, "limit is '²'"),
+        (f"/tables/counts?limit={'9' * 5000}", 400, "give a number from 1 to 10000"),
         ("/tables/counts?form=a", 400, "unknown parameter form"),
+        ("/tables/numbers/1.5", 400, "'1.5' is not a key of this table (long)"),
+        ("/tables/numbers?to=%5B%5D", 400, "'[]' is not a key of this table (long)"),
     ],
 )
 def test_http_says_what_is_wrong(address: str, path: str, status: int, text: str):

@@ -95,7 +95,9 @@ def parse_key(serde: Serde, text: str) -> Any:
             return serde.deserialize(text.encode())
         if serde.spark_type == "binary":
             return text.encode()
-        return json.loads(text)
+        key = json.loads(text)
+        serde.serialize(key)
+        return key
     except (SerdeError, ValueError) as error:
         raise HTTPException(400, f"{text!r} is not a key of this table ({serde.name}): {error}") from None
 
@@ -103,7 +105,7 @@ def parse_key(serde: Serde, text: str) -> Any:
 def _parse_limit(text: str | None) -> int:
     if text is None:
         return _LIMIT
-    if not text.isdigit() or not 1 <= int(text) <= _LIMIT_MAX:
+    if not text.isdecimal() or len(text) > len(f"{_LIMIT_MAX}") or not 1 <= int(text) <= _LIMIT_MAX:
         raise HTTPException(400, f"limit is {text!r}; give a number from 1 to {_LIMIT_MAX}")
     return int(text)
 
