@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -424,6 +425,19 @@ def test_queries_that_become_one_bring_what_they_have_and_take_it_along_when_the
     assert (other.formers, other.restored, other.emptied) == (("lines",), ("latest",), ())
     assert "it was lines; from its changelog: latest" in other.text
     assert not to_route_by_key(former, present, {"other"})
+
+
+def test_a_topic_that_only_has_the_number_of_another_query_is_not_its_topic() -> None:
+    former = shapes(together)["lines"]
+    numbered = "app-KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-0000000012-topic"
+    before = {"lines": replace(former, topics=["lines", numbered])}
+    after = {
+        "lines": replace(former, topics=["lines"]),
+        "new": replace(former, topics=["new", numbered], stores={}),
+    }
+    assert [each.action for each in decide(after, before)] == [Action.REBUILT, Action.NEW]
+    after["new"] = replace(after["new"], topics=["lines", "new"])
+    assert decide(after, before)[1].formers == ("lines",)
 
 
 def test_what_becomes_one_begins_where_each_has_come_to() -> None:

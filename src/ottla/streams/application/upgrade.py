@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from ottla.streams.application.shapes import QueryShape
-from ottla.streams.on_spark.query_plan import Kind
+from ottla.streams.on_spark.query_plan import Kind, is_generated
 
 CHOICES = (
     "Choose one: run the topology that ran before; name the store with Materialized.as_, let the application "
@@ -78,7 +78,7 @@ def decide(
     """For every query there is, and every one there was. `unknown` are queries that have run, as their group
     shows, but whose state is gone."""
     decisions = []
-    origins = {label: _origins(label, shape, former) for label, shape in present.items()}
+    origins = {label: _origins(label, shape, present, former) for label, shape in present.items()}
     stores = {name for shape in present.values() for name in shape.stores}
     for label, shape in present.items():
         formers = origins[label]
@@ -106,20 +106,26 @@ def decide(
     return decisions
 
 
-def _origins(label: str, shape: QueryShape, former: Mapping[str, QueryShape]) -> tuple[str, ...]:
+def _origins(
+    label: str, shape: QueryShape, present: Mapping[str, QueryShape], former: Mapping[str, QueryShape]
+) -> tuple[str, ...]:
     """The queries that had what it has: itself first, and those whose topics or named stores it takes over,
     whether they are still there or not. Sub-topologies become one by a join, and two without it."""
     own = (label,) if label in former else ()
     others = (
         name
         for name, each in former.items()
-        if name != label
-        and (
-            set(each.topics) & set(shape.topics)
-            or any(store.is_named and store_name in shape.stores for store_name, store in each.stores.items())
-        )
+        if name != label and _takes_over(shape, each, is_gone=name not in present)
     )
     return (*own, *others)
+
+
+def _takes_over(shape: QueryShape, former: QueryShape, *, is_gone: bool) -> bool:
+    # What is numbered by its place in the program can be another one's by now.
+    topics = [topic for topic in former.topics if topic in shape.topics]
+    if any(is_gone or not is_generated(topic) for topic in topics):
+        return True
+    return any(store.is_named and name in shape.stores for name, store in former.stores.items())
 
 
 def _rebuild(
@@ -207,10 +213,10 @@ def to_route_by_key(
     found = {
         label
         for label in unknown
-        if _can_move(present[label]) and not _origins(label, present[label], former)
+        if _can_move(present[label]) and not _origins(label, present[label], present, former)
     }
     for label, shape in present.items():
-        origins = [former[each] for each in _origins(label, shape, former)]
+        origins = [former[each] for each in _origins(label, shape, present, former)]
         if shape.tasks and any(each.by_key or each.tasks not in {0, shape.tasks} for each in origins):
             found.add(label)
     return {label for label in found if present[label].reads_topics}
