@@ -16,12 +16,12 @@ from typing import Any, Final, NamedTuple
 from ottla.client import fetch
 from ottla.client.cluster import EARLIEST, LATEST, ClusterClient
 from ottla.client.errors import STALE_METADATA, ClusterUnreachable, error_for
+from ottla.client.metadata import NO_LEADER
 from ottla.client.peer import PeerLost, PeerUnusable
 from ottla.client.pem_stores import SecurityError
 from ottla.connect.errors import ConnectError
 from ottla.connect.plugin import Partition
 from ottla.records.batch import iter_headers
-from ottla.records.compression import CorruptRecords
 from ottla.spark.connection import Connection
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
@@ -33,6 +33,7 @@ _FETCH_BYTES_MAX: Final = 50 * 1024 * 1024
 _PARTITION_BYTES_MAX: Final = 1024 * 1024
 _AHEAD_BYTES_MAX: Final = 16 * 1024 * 1024
 _AGAIN_S: Final = 0.2
+_LOOK_S: Final = 1.0
 _RESETS: Final = {
     "earliest": EARLIEST, "smallest": EARLIEST, "beginning": EARLIEST,
     "latest": LATEST, "largest": LATEST, "end": LATEST,
@@ -234,15 +235,15 @@ class _Loop:
             readers: list[asyncio.Task[None]] = []
             changed = asyncio.ensure_future(self._changed.wait())
             try:
-                await self._find_places(set(self._unplaced))
+                by_leader = await self._by_leader()
                 readers = [
                     asyncio.ensure_future(self._read_on(leader, places))
-                    for leader, places in (await self._by_leader()).items()
+                    for leader, places in by_leader.items()
                 ]
                 done, _ = await asyncio.wait({changed, *readers}, return_when=asyncio.FIRST_COMPLETED)
                 for reader in done - {changed}:
                     reader.result()
-            except (ConnectError, TopicMissing, PeerUnusable, CorruptRecords) as error:
+            except PeerUnusable as error:
                 self._ready.put(error)
                 await asyncio.sleep(_AGAIN_S)
             except UnknownTopicOrPartition as error:
@@ -257,41 +258,53 @@ class _Loop:
             except (PeerLost, ClusterUnreachable, TimeoutError, OSError) as error:
                 _log.warning("records cannot be read now: %s; trying again", error)
                 await asyncio.sleep(_AGAIN_S)
+            except Exception as error:
+                # Whatever it is, or whoever takes would wait for ever.
+                self._ready.put(error)
+                await asyncio.sleep(_AGAIN_S)
             finally:
                 changed.cancel()
                 for reader in readers:
                     reader.cancel()
                 await asyncio.gather(*readers, return_exceptions=True)
 
-    async def _find_places(self, places: set[Partition], why: str = "has no offset in the group") -> None:
+    async def _by_leader(self) -> dict[int, list[Partition]]:
+        """What there is to read. Partitions that nobody leads at present, or that are gone, are looked at
+        again, and keep nobody waiting."""
+        wanted = sorted({*self._positions, *self._unplaced})
+        topics = await self._cluster.topics({topic for topic, _ in wanted})
+        leaders: dict[Partition, int] = {}
+        for place in wanted:
+            topic = topics.get(place[0])
+            info = None if topic is None else topic.partitions.get(place[1])
+            if info is None:
+                self._ready.put(TopicMissing(f"{place[0]}-{place[1]} does not exist"))
+            elif info.leader != NO_LEADER:
+                leaders[place] = info.leader
+        if len(wanted) > len(leaders):
+            asyncio.get_running_loop().call_later(_LOOK_S, self._changed.set)
+        await self._find_places(leaders.keys() & self._unplaced)
+        grouped: dict[int, list[Partition]] = {}
+        for place, leader in leaders.items():
+            if place in self._positions:
+                grouped.setdefault(leader, []).append(place)
+        return grouped
+
+    async def _find_places(self, places: set[Partition]) -> None:
         if not places:
             return
         reset = self._settings.reset
         if reset is None:
             named = ", ".join(f"{topic}-{number}" for topic, number in sorted(places))
             raise ConnectError(
-                f"{named} {why}, and auto.offset.reset says that this is an error: set it to earliest or "
-                "latest, or give the group an offset"
+                f"{named}: the group has no offset there, or one that is gone, and auto.offset.reset says "
+                "that this is an error: set it to earliest or latest, or give the group an offset"
             )
         found = await self._cluster.list_offsets(dict.fromkeys(places, reset))
         for place, at in found.items():
             if place in self._unplaced:
                 self._unplaced.discard(place)
                 self._positions[place] = at.offset
-
-    async def _by_leader(self) -> dict[int, list[Partition]]:
-        topics = await self._cluster.topics({topic for topic, _ in self._positions})
-        grouped: dict[int, list[Partition]] = {}
-        for place in sorted(self._positions):
-            topic = topics.get(place[0])
-            info = None if topic is None else topic.partitions.get(place[1])
-            if info is None:
-                raise TopicMissing(f"{place[0]}-{place[1]} does not exist")
-            if info.leader >= 0:
-                grouped.setdefault(info.leader, []).append(place)
-        if len(self._positions) > sum(map(len, grouped.values())):
-            asyncio.get_running_loop().call_later(_AGAIN_S, self._changed.set)
-        return grouped
 
     async def _read_on(self, leader: int, places: list[Partition]) -> None:
         """From one broker, until something there is not as it was."""
