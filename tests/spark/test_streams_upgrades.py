@@ -248,8 +248,8 @@ def test_two_queries_become_one_by_a_join_and_part_again(
     rows: list[Row] = [(f"{side}-in", f"{n % 3}", "x", n) for n in range(30) for side in ("left", "right")]
     try:
         app.send(rows)
+        app.restart(forget_commits=True)
         for run, are_joined in enumerate((True, False, True), 2):
-            app.restart(forget_commits=True)
             app.change(sides(are_joined=are_joined))
             app.send(rows)
             for side in ("left", "right"):
