@@ -15,6 +15,7 @@ from ottla.client.admin.topics import NewTopic, create_topics
 from ottla.client.cluster import EARLIEST, LATEST, ClusterClient
 from ottla.client.produce import InDoubt, produce_once
 from ottla.records.batch import iter_headers
+from ottla.records.compression import CorruptRecords
 from ottla.records.records import Record, encode_batch, iter_records
 
 TOPIC: Final = "_ottla_applications"
@@ -61,7 +62,11 @@ async def announced(cluster: ClusterClient) -> list[Announcement]:
         fetched, before = await cluster.fetch(*place, offset), offset
         for at, header in iter_headers(fetched.records):
             offset = header.last_offset + 1
-            for record in iter_records(fetched.records[at : at + header.size]):
+            try:
+                records = list(iter_records(fetched.records[at : at + header.size]))
+            except CorruptRecords:
+                continue
+            for record in records:
                 application_id = (record.key or b"").decode(errors="replace")
                 found.pop(application_id, None)
                 if (read := _read(application_id, record.value)) is not None:

@@ -71,7 +71,7 @@ class Rest:
         if not answered:
             return None
         try:
-            return json.loads(answered)
+            return _data(answered)
         except (ValueError, RecursionError):
             raise Refused(
                 f"what answers at {self.address} is not {self._what}", HTTPStatus.BAD_GATEWAY
@@ -110,8 +110,16 @@ class Rest:
             connection.close()
 
 
+def _data(answered: bytes) -> Any:
+    data = json.loads(answered.decode(errors="replace"))
+    if b"\\ud" in answered.lower():
+        # JSON can name half of a pair of surrogates, which is no text that could be handed on.
+        data = json.loads(json.dumps(data, ensure_ascii=False).encode(errors="replace"))
+    return data
+
+
 def _words(answered: bytes) -> str | None:
     try:
-        return str(json.loads(answered)["message"])
+        return str(_data(answered)["message"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None

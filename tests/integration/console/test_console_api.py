@@ -76,6 +76,23 @@ def test_a_topic_is_emptied(site: Site) -> None:
     assert site.get("topics", "full")["partitions"][0]["startOffset"] == 20
 
 
+def test_what_is_written_often_goes_in_several_batches(site: Site) -> None:
+    """Brokers take a mebibyte at once."""
+    site.change("POST", "topics", name="repeated", partitions=1)
+    value = "".join(f"{number:x}" for number in range(10_000))
+    done = site.change("POST", "topics", "repeated", "records", value=value, repeat=100)
+    assert (done["offset"], done["records"]) == (0, 100)
+    assert site.get("topics", "repeated")["partitions"][0]["endOffset"] == 100
+    status, text = site.refused("POST", "topics", "repeated", "records", value=value, repeat=10_000)
+    assert status == 400 and "less often" in text
+
+
+def test_a_file_has_as_many_records_as_are_asked_for(site: Site) -> None:
+    for asked, count in (("", ORDERS), ("&limit=50", 50), ("&limit=1", 1)):
+        path = f"{site.path('topics', 'orders', 'records', 'export')}?start=oldest{asked}"
+        assert len(site.ask("GET", path)[1].splitlines()) == count
+
+
 def test_records_are_read_from_either_end_page_by_page(site: Site) -> None:
     for start, onwards in (("oldest", "next"), ("newest", "older")):
         seen: list[tuple[int, int]] = []

@@ -7,7 +7,7 @@ import base64
 import heapq
 import json
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -35,9 +35,14 @@ PAGE_MAX = 1000
 EXPORT_MAX = 1_000_000
 STREAMS_MAX = 32
 """Of one console at a time: each has connections of its own."""
+STREAMS_OF_ONE_USER_MAX = 8
+"""Where people log in: so that one of them cannot take all."""
 RECORDS_PER_SECOND_MAX = 200
 _BUDGET_S = 4.0
 _REPEAT_MAX = 10_000
+_WRITTEN_BYTES_MAX = 64 << 20
+_BATCH_BYTES = 500_000
+"""Brokers take a mebibyte, unless they are told otherwise."""
 _SEARCH_FOUND_MAX = 1000
 
 Start = Literal["newest", "oldest", "offset", "time", "cursor"]
@@ -70,6 +75,7 @@ class Export(Find):
     format: Annotated[
         Literal["jsonl", "csv", "parquet"], "lines of JSON, a table as text, or one for programs"
     ] = "jsonl"
+    limit: Annotated[int, f"how many, at most {EXPORT_MAX}"] = EXPORT_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,35 +132,40 @@ def _all_looked_into(
 
 
 async def _newest(client: ClusterClient, reading: Reading, state: TopicState, asked: Find) -> dict[str, Any]:
-    """Backwards in growing strides, until enough was found."""
+    """Backwards in growing strides, until enough was found. A stride through a partition is never left half
+    done: it is looked at from its oldest record on."""
     limit, budget, looked_at = _limit(asked), Budget(_BUDGET_S), 0
     begins, ends = await _ends(client, state, asked)
-    tops = {**ends, **_read_cursor(asked.cursor)} if asked.cursor else dict(ends)
-    tops = {number: min(tops[number], ends[number]) for number in ends}
-    found: dict[int, list[dict[str, Any]]] = {number: [] for number in tops}
-    lows, stride = dict(tops), limit
-    while any(lows[number] > begins[number] for number in lows):
-        highs = dict(lows)
-        lows = {number: max(begins[number], lows[number] - stride) for number in lows}
-        stretch: dict[int, list[dict[str, Any]]] = {number: [] for number in tops}
-        async for step in walk(client, reading, lows, highs):
-            for record in step.found:
-                kept = stretch[record["partition"]]
-                kept.append(record)
-                if len(kept) > limit:
-                    del kept[0]
-            stretched = step.looked_at
-        looked_at += stretched
-        for number, kept in stretch.items():
-            found[number] += reversed(kept)
-        if sum(map(len, found.values())) >= limit or budget.is_spent:
+    older = {**ends, **_read_cursor(asked.cursor)} if asked.cursor else dict(ends)
+    older = {number: min(older[number], ends[number]) for number in ends}
+    shown: list[dict[str, Any]] = []
+    stride = limit
+    while any(older[number] > begins[number] for number in older):
+        left_s = budget.left_s
+        # Those first that least was seen of: an earlier page may have had no time for them.
+        for number in sorted(older, key=lambda each: ends[each] - older[each]):
+            if older[number] <= begins[number]:
+                continue
+            found: deque[dict[str, Any]] = deque()
+            low = max(begins[number], older[number] - stride)
+            async for step in walk(client, reading, {number: low}, {number: older[number]}):
+                for record in step.found:
+                    if len(found) == limit:
+                        low = found.popleft()["offset"] + 1
+                    found.append(record)
+                looked = step.looked_at
+            looked_at += looked
+            older[number] = low
+            merged = list(heapq.merge(shown, reversed(found), key=lambda record: -record["timestamp"]))
+            shown = merged[:limit]
+            for record in merged[limit:]:
+                older[record["partition"]] = max(older[record["partition"]], record["offset"] + 1)
+            if budget.is_spent:
+                break
+        if len(shown) >= limit or budget.is_spent:
             break
-        stride *= 4
-    merged = list(heapq.merge(*found.values(), key=lambda record: -record["timestamp"]))
-    shown = merged[:limit]
-    older = dict(lows)
-    for record in reversed(merged[limit:]):
-        older[record["partition"]] = max(older[record["partition"]], record["offset"] + 1)
+        took_s = max(left_s - budget.left_s, 0.001)
+        stride = max(min(stride * 4, int(stride * budget.left_s / took_s)), limit)
     is_done = all(older[number] <= begins[number] for number in older)
     return _page(shown, looked_at, None, None if is_done else _cursor("older", older))
 
@@ -216,11 +227,12 @@ async def export_records(cluster: Cluster, asked: Export) -> Any:
     reading = _reading(cluster, asked)
     state = await _state(cluster, asked)
     starts, ends = await _bounds(cluster.client, state, asked)
-    limit = min(asked.limit if asked.limit != PAGE else EXPORT_MAX, EXPORT_MAX)
+    reading = reading._replace(is_cut=False)
+    limit = min(max(asked.limit, 1), EXPORT_MAX)
     writer = writer_of(asked.format)
 
     # Before the head of the answer is sent: a file cannot say that it is none.
-    _check_room()
+    _check_room(cluster)
 
     async def pieces() -> AsyncIterator[bytes]:
         left = limit
@@ -259,32 +271,58 @@ async def produce(cluster: Cluster, asked: Produce) -> Any:
     headers = tuple((name, text.encode()) for name, text in asked.headers.items())
     record = Record(key, value, int(time.time() * 1000), headers)
     codec = CODEC_NAMES.index(asked.compression)
-    batch = encode_batch([record] * asked.repeat, codec=codec)
-    offset = await produce_once(cluster.client, asked.topic, partition, batch)
-    return {"partition": partition, "offset": offset, "records": asked.repeat}
+    record_bytes = len(encode_batch([record]))
+    if record_bytes * asked.repeat > _WRITTEN_BYTES_MAX:
+        raise Refused(
+            f"{asked.repeat} records of {record_bytes} bytes are more than {_WRITTEN_BYTES_MAX} bytes; "
+            "repeat it less often"
+        )
+    at_once = max(_BATCH_BYTES // record_bytes, 1)
+    offsets: list[int] = []
+    for done in range(0, asked.repeat, at_once):
+        batch = encode_batch([record] * min(at_once, asked.repeat - done), codec=codec)
+        try:
+            offsets.append(await produce_once(cluster.client, asked.topic, partition, batch))
+        except EXPECTED as error:
+            if not done:
+                raise
+            problem = problem_of(error)
+            raise Refused(
+                f"{done} of {asked.repeat} were written, then: {problem.text}", problem.status
+            ) from None
+    return {"partition": partition, "offset": offsets[0], "records": asked.repeat}
 
 
 ENDPOINTS = (find_records, tail_records, search_records, export_records, produce)
 
-_streams = 0
+_streams: Counter[str] = Counter()
+"""By user, of the whole process, which serves one event loop."""
 
 
-def _check_room() -> None:
-    if _streams >= STREAMS_MAX:
+def _check_room(cluster: Cluster) -> None:
+    if _streams.total() >= STREAMS_MAX:
         raise Refused(f"{STREAMS_MAX} streams are open already; close one of them", 429)
+    if cluster.settings.login and _streams[_user_of(cluster)] >= STREAMS_OF_ONE_USER_MAX:
+        raise Refused(f"you have {STREAMS_OF_ONE_USER_MAX} streams open already; close one of them", 429)
+
+
+def _user_of(cluster: Cluster) -> str:
+    return cluster.settings.properties.get("sasl.username", "")
 
 
 @asynccontextmanager
 async def _stream_of(cluster: Cluster) -> AsyncIterator[ClusterClient]:
     """A stream keeps brokers waiting, so it has a client of its own until it ends or nobody listens."""
-    global _streams  # noqa: PLW0603 - of the whole process, which serves one event loop
-    _check_room()
-    _streams += 1
+    _check_room(cluster)
+    user = _user_of(cluster)
+    _streams[user] += 1
     try:
         async with cluster.new_client() as client:
             yield client
     finally:
-        _streams -= 1
+        _streams[user] -= 1
+        if not _streams[user]:
+            del _streams[user]
 
 
 async def _streamed(cluster: Cluster, events: Any) -> StreamingResponse:

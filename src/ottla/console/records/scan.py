@@ -17,7 +17,7 @@ from ottla.client.fetch import Fetched
 from ottla.console.records.expression import Seen
 from ottla.console.records.matching import Matcher
 from ottla.console.records.outcomes import Followed, Outcome, Told, outcomes_ahead
-from ottla.console.records.shown import Pair, Shown, show
+from ottla.console.records.shown import Pair, Shown, show, show_name
 from ottla.records.batch import NO_PRODUCER_ID, iter_headers
 from ottla.records.compression import CODEC_NAMES, CorruptRecords
 from ottla.records.records import iter_records
@@ -27,6 +27,7 @@ FETCH_BYTES = 1 << 20
 _WAIT_MS = 1000
 TEXT_MAX = 64 * 1024
 """Of a key, value or header; a page that is sent more is no longer read by anybody."""
+HEADERS_MAX = 200
 
 
 class Reading(NamedTuple):
@@ -36,6 +37,8 @@ class Reading(NamedTuple):
     decode: Pair
     matches: Matcher | None = None
     read_committed: bool = True
+    is_cut: bool = True
+    """For somebody who looks, not for a file."""
 
 
 class Piece(NamedTuple):
@@ -174,24 +177,31 @@ def _codec(number: int) -> str:
 
 def _shown(reading: Reading, partition: int, record: Any, facts: dict[str, Any]) -> dict[str, Any] | None:
     key, value = reading.decode(record.key, record.value)
-    headers = [(name, show(data)) for name, data in record.headers]
+    headers = [(show_name(name), show(data)) for name, data in record.headers]
     key_bytes = -1 if record.key is None else len(record.key)
     value_bytes = -1 if record.value is None else len(record.value)
     if reading.matches is not None:
         place = (partition, record.offset, record.timestamp_ms)
         if not reading.matches(Seen(key, value, headers, *place, key_bytes, value_bytes)):
             return None
-    return {
+    text_max = TEXT_MAX if reading.is_cut else None
+    found = {
         "partition": partition,
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
-        "key": _cut(key),
-        "value": _cut(value),
-        "headers": [{"name": name, **_cut(shown)} for name, shown in headers],
+        "key": _part(key, text_max),
+        "value": _part(value, text_max),
+        "headers": [
+            {"name": name[:text_max], **_part(shown, text_max)}
+            for name, shown in headers[: HEADERS_MAX if reading.is_cut else None]
+        ],
         "keyBytes": key_bytes,
         "valueBytes": value_bytes,
         "batch": facts,
     }
+    if len(found["headers"]) < len(headers):
+        found["headersCut"] = len(headers)
+    return found
 
 
 def _damaged(partition: int, offset: int, why: str, facts: dict[str, Any]) -> dict[str, Any]:
@@ -208,10 +218,10 @@ def _damaged(partition: int, offset: int, why: str, facts: dict[str, Any]) -> di
     }
 
 
-def _cut(shown: Shown) -> dict[str, Any]:
+def _part(shown: Shown, text_max: int | None) -> dict[str, Any]:
     text = shown.text
-    if text is not None and len(text) > TEXT_MAX:
-        return {"as": shown.as_, "text": text[:TEXT_MAX], "cut": len(text)}
+    if text is not None and text_max is not None and len(text) > text_max:
+        return {"as": shown.as_, "text": text[:text_max], "cut": len(text)}
     return {"as": shown.as_, "text": text}
 
 
@@ -280,5 +290,9 @@ class Budget:
         self._until_s = time.monotonic() + seconds
 
     @property
+    def left_s(self) -> float:
+        return max(self._until_s - time.monotonic(), 0.0)
+
+    @property
     def is_spent(self) -> bool:
-        return time.monotonic() > self._until_s
+        return self.left_s == 0

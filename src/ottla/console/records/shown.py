@@ -41,8 +41,10 @@ def show(data: bytes | None, decoder: Decoder = "auto", schemas: Schemas | None 
         case "auto" | "schema":
             found = schemas.decode(data) if schemas is not None else None
             if isinstance(found, Decoded):
-                text = json.dumps(found.data, ensure_ascii=False, default=_plain)
-                return Shown(found.kind, text, found.data)
+                try:
+                    return Shown(found.kind, _written(found.data, _plain), found.data)
+                except RecursionError:
+                    found = f"{found.kind}, nested too deep"
             guessed = _guess(data)
             # Who asked for it is told why there is none; whoever did not sees what else it may be.
             return guessed if decoder == "auto" else Shown(found or "no schema", guessed.text)
@@ -60,6 +62,17 @@ def show(data: bytes | None, decoder: Decoder = "auto", schemas: Schemas | None 
                 return _guess(data)
             number = layout.unpack(data)[0]
             return Shown(decoder, str(number), number)
+
+
+def _written(data: Any, default: Callable[[Any], str]) -> str:
+    text = json.dumps(data, ensure_ascii=False, default=default)
+    # Half of a pair of surrogates is no text: it is written as JSON names it.
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+
+
+def show_name(name: str) -> str:
+    """Of a header: clients may have made it of bytes that are no text."""
+    return name if name.isascii() else name.encode("utf-8", "surrogateescape").decode(errors="replace")
 
 
 def _plain(value: Any) -> str:
@@ -128,4 +141,4 @@ def decoder_of(topic: str, key: Decoder, value: Decoder, schemas: Schemas | None
 
 
 def _structure(topic: str, data: dict[str, Any]) -> Shown:
-    return Shown(topic, json.dumps(data, ensure_ascii=False, default=str), data)
+    return Shown(topic, _written(data, str), data)

@@ -56,7 +56,8 @@ function opened(record) {
   const parts = [whole("Key", record.key, record.keyBytes), whole("Value", record.value, record.valueBytes)];
   if (record.headers.length) {
     const rows = record.headers.map((each) => h("tr", {}, h("td", {}, h("code", {}, each.name)), h("td", {}, each.text ?? h("span", { class: "null" }, "null"))));
-    parts.push(h("div", {}, h("h2", {}, "Headers"), h("table", {}, h("tbody", {}, ...rows))));
+    const title = record.headersCut ? `The first ${number(record.headers.length)} of ${number(record.headersCut)} headers` : "Headers";
+    parts.push(h("div", {}, h("h2", {}, title), h("table", {}, h("tbody", {}, ...rows))));
   }
   const batch = record.batch;
   const facts = [`batch of ${number(batch.records)} from offset ${batch.baseOffset}`, `${number(batch.bytes)} bytes`, `compression ${batch.compression}`, `leader epoch ${batch.leaderEpoch}`];
