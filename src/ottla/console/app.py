@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 STATIC = Path(__file__).parent / "static"
 BODY_BYTES_MAX = 16 << 20
+LOG_IN_BYTES_MAX = 64 << 10
+"""Of whoever is nobody yet."""
 BODY_SECONDS_MAX = 60.0
 NOBODY = "-"
 
@@ -182,7 +184,7 @@ class Console:
         cluster, user, outcome = NOBODY, NOBODY, "failed"
         try:
             self.tokens.check(request)
-            asked = read_asked(LogIn, {}, await _body(request))
+            asked = read_asked(LogIn, {}, await _body(request, LOG_IN_BYTES_MAX))
             cluster, user = asked.cluster, asked.user
             settings = self._with_login(asked.cluster)
             key = await self.sessions.log_in(
@@ -311,16 +313,18 @@ def _address(request: Request) -> str:
     return request.client.host if request.client else NOBODY
 
 
-async def _body(request: Request) -> dict[str, Any]:
+async def _body(request: Request, bytes_max: int = BODY_BYTES_MAX) -> dict[str, Any]:
     data = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS_MAX):
             async for chunk in request.stream():
                 data += chunk
-                if len(data) > BODY_BYTES_MAX:
-                    raise Refused(f"the request is larger than {BODY_BYTES_MAX} bytes", 413)
+                if len(data) > bytes_max:
+                    raise Refused(f"the request is larger than {bytes_max} bytes", 413)
     except TimeoutError:
         raise Refused(f"the request has not come in {BODY_SECONDS_MAX:g} s", 408) from None
+    except ClientDisconnect:
+        raise Refused("the request was broken off") from None
     try:
         body = json.loads(data or b"{}")
     except (ValueError, RecursionError) as error:

@@ -19,6 +19,8 @@ SESSIONS_MAX = 64
 """Each has a thread and connections of its own for every cluster."""
 IDLE_S_MAX = 8 * 3600.0
 MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+_OWN = {"sasl.jaas.config", "sasl.mechanisms", "sasl.oauthbearer.token"}
+"""What the console has for itself must let nobody else in."""
 OF_ONE_USER_MAX = 8
 """So that one who has a password cannot end everybody else's."""
 GUESSES_OF_ONE_MAX = 2
@@ -68,6 +70,8 @@ class Sessions:
     ) -> str:
         """The key of the session, which is a new one: nobody can have planted it. Logged in to several
         clusters, under one name, is one session."""
+        if mechanism not in MECHANISMS:
+            raise Refused(f"mechanism is {mechanism!r}; people log in by {', '.join(MECHANISMS)}")
         named = replace(settings, properties=as_user(settings.properties, user, password, mechanism))
         if self._guessing[address] >= GUESSES_OF_ONE_MAX:
             raise Refused(f"too many log-ins at once from {address}; try again in a second", 429)
@@ -131,9 +135,5 @@ class Sessions:
 
 def as_user(properties: Mapping[str, str], user: str, password: str, mechanism: str) -> dict[str, str]:
     """How to reach a cluster, with the credentials of somebody."""
-    kept = {
-        name: value
-        for name, value in properties.items()
-        if name not in {"sasl.jaas.config", "sasl.mechanisms"}
-    }
+    kept = {name: value for name, value in properties.items() if name not in _OWN}
     return {**kept, "sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}

@@ -33,6 +33,6 @@ class BoundedConnections(H11Protocol):
 
 
 def _is_idle(connection: Any) -> bool:
-    """Nothing was asked as yet, or any more; or what is answered is not read."""
+    """Nothing was asked as yet, or any more; or not the whole; or what is answered is not read."""
     cycle = connection.cycle
-    return cycle is None or cycle.response_complete or connection.flow.write_paused
+    return cycle is None or cycle.response_complete or cycle.more_body or connection.flow.write_paused

@@ -131,6 +131,35 @@ def test_connections_that_are_only_held_make_room(site: Site, monkeypatch: pytes
         assert held[-1].recv(12) == b"HTTP/1.1 200"
 
 
+def test_requests_that_drip_make_room_too(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody gets a token, and whoever has not logged in may send the body of a log-in."""
+    monkeypatch.setattr(web_connections, "CONNECTIONS_MAX", 4)
+    host, _, port = site.address.removeprefix("http://").partition(":")
+    head = {**site.headers, "Host": "localhost", "Content-Length": "100"}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+    with ExitStack() as stack:
+        for _ in range(8):
+            connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=60))
+            connection.sendall(f"POST /api/login HTTP/1.1\r\n{lines}\r\n{{".encode())
+        assert "<h1>" in site.page("topics")
+
+
+def test_a_request_that_is_broken_off_is_no_mistake_of_the_console(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "ottla.console")
+    host, _, port = site.address.removeprefix("http://").partition(":")
+    head = {**site.headers, "Host": "localhost", "Content-Length": "100"}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(f"POST {site.path('topics')} HTTP/1.1\r\n{lines}\r\n{{".encode())
+    until = time.monotonic() + 60
+    while "broken off" not in caplog.text:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert "Traceback" not in caplog.text
+
+
 def test_a_request_that_never_comes_is_not_waited_for(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "BODY_SECONDS_MAX", 0.2)
     host, _, port = site.address.removeprefix("http://").partition(":")

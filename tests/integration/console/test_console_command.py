@@ -80,8 +80,6 @@ def test_a_console_that_would_not_get_in_is_refused_at_once(
     assert refused.returncode == 1 and "ottla console --command-config" in refused.stderr
     assert main(["console", "--login"]) == 1
     assert "security.protocol=SASL_SSL" in capsys.readouterr().err
-    assert main(["console", "--proxy", "10.0.0.1"]) == 1
-    assert "--user-header" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]) -> None:

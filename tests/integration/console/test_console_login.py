@@ -8,12 +8,16 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
 
 import pytest
 from bench.chromium import browser, executable
 from console_site import Site, create
 from tour import tokens
 
+from ottla.console.api import records
+from ottla.console.app import LOG_IN_BYTES_MAX, console_app
 from ottla.console.clusters import ClusterSettings
 from ottla.console.server import console_served
 from ottla.console.sessions import GUESSES_OF_ONE_MAX, OF_ONE_USER_MAX
@@ -203,6 +207,46 @@ def test_sessions_of_one_user_do_not_end_those_of_others(closed_site: Site) -> N
     assert bob.ask("GET", "/api/clusters/local/topics")[0] == 200
     assert sessions[0].ask("GET", "/api/clusters/local/topics")[0] == 401
     assert sessions[-1].ask("GET", "/api/clusters/local/topics")[0] == 200
+
+
+def test_a_log_in_is_short(closed_site: Site) -> None:
+    """Whoever sends it is nobody yet."""
+    assert entered(closed_site, "alice", "x" * LOG_IN_BYTES_MAX)[0] == 413
+
+
+def test_one_user_does_not_take_all_streams(closed_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "STREAMS_OF_ONE_USER_MAX", 1)
+    _, alice, _ = entered(closed_site, "alice", "a-secret")
+    _, again, _ = entered(closed_site, "alice", "a-secret")
+    connection = HTTPConnection(urlsplit(alice.address).netloc, timeout=60)
+    try:
+        tail = alice.path("topics", "orders", "records", "tail")
+        connection.request("GET", tail, headers=alice.headers)
+        assert connection.getresponse().readline()
+        for site in (alice, again):
+            status, found, _ = site.ask("GET", site.path("topics", "orders", "records", "export"))
+            assert status == 429 and "you have 1" in found["error"]
+    finally:
+        connection.close()
+
+
+def test_behind_a_proxy_everybody_has_an_address(caplog: pytest.LogCaptureFixture) -> None:
+    """Also where people log in: guesses are counted by it."""
+    from starlette.testclient import TestClient
+
+    settings = ClusterSettings("local", "127.0.0.1:1", {"security.protocol": "SASL_PLAINTEXT"}, login=True)
+    for proxies, address in ((["10.0.0.9"], "203.0.113.7"), ([], "10.0.0.9")):
+        caplog.clear()
+        with (
+            caplog.at_level(logging.INFO, "ottla.console.audit"),
+            TestClient(
+                console_app([settings], proxies=proxies),
+                base_url="http://localhost",
+                client=("10.0.0.9", 1),
+            ) as client,
+        ):
+            client.post("/api/login", json={}, headers={"X-Forwarded-For": "203.0.113.7"})
+        assert f'"from": "{address}"' in caplog.text
 
 
 def test_only_the_proxy_is_believed() -> None:

@@ -30,8 +30,6 @@ def run(given: argparse.Namespace) -> int:
     settings = _clusters(given)
     _log(given.audit_log)
     names = (*given.allowed_host, *(() if given.host in ANY_HOST else (given.host,)))
-    if given.proxy and given.user_header is None:
-        raise ToolError("--proxy says whose --user-header is believed; give that, too")
     config = server_config(
         settings,
         host=given.host,
@@ -194,7 +192,8 @@ TOOL = Tool(
         ),
         Option(
             "proxy",
-            "the address of that proxy, if it is not on this machine; may be repeated",
+            "the address of a proxy in front, if it is not on this machine: what it says of who asks is "
+            "believed; may be repeated",
             "ADDRESS",
             repeats=True,
         ),

@@ -10,7 +10,6 @@ from ottla.console.sessions import MECHANISMS
 
 def login_view(settings: ClusterSettings, onwards: str) -> View:
     known = settings.properties.get("sasl.mechanism", MECHANISMS[0]).upper()
-    choices = MECHANISMS if known in MECHANISMS else (known, *MECHANISMS)
     body = together(
         h1(f"Log in to {settings.name}"),
         p("With a user of the cluster. Its brokers decide what you may see and do.", class_="quiet"),
@@ -34,7 +33,7 @@ def login_view(settings: ClusterSettings, onwards: str) -> View:
             label(
                 span("By"),
                 select(
-                    [option(each, value=each, selected=each == known) for each in choices],
+                    [option(each, value=each, selected=each == known) for each in MECHANISMS],
                     name="mechanism",
                     data_kind="text",
                 ),
