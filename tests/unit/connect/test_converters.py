@@ -206,3 +206,11 @@ def test_halves_of_characters_are_question_marks() -> None:
         "t", rb'{"\udfff": ["a\ud800b", "\ud83d\ude00"]}'
     )
     assert found.value == {"?": ["a?b", "\N{GRINNING FACE}"]}
+
+
+def test_a_value_that_does_not_fit_is_named_by_its_field() -> None:
+    inner = struct_of(("n", array_of(INT32)))
+    outer = struct_of(("after", inner))
+    value = Struct(outer, {"after": Struct(inner, {"n": [[1, 2]]})})
+    with pytest.raises(DataError, match=r"after: n: \[1, 2\] is not of type INT32"):
+        json_converter().to_bytes("t", outer, value)

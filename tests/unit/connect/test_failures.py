@@ -135,3 +135,8 @@ def test_the_file_of_offsets_is_whole_whatever_the_disk_does(tmp_path: Path) -> 
     file.write([Entry(b"b", b"3")])
     # What was refused is given again by whoever wants it kept.
     assert LocalFile(str(path)).read() == [Entry(b"a", b"1"), Entry(b"b", b"3")]
+
+
+def test_every_trace_begins_with_the_cause() -> None:
+    for error in (DataError("the column t.d: out of range"), ConnectError("refused"), ValueError("none")):
+        assert trace_of(error).splitlines()[0].endswith(f"{type(error).__name__}: {error}")

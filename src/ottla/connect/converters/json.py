@@ -181,10 +181,7 @@ class JsonConverter(Converter, HeaderConverter):
             case Kind.STRUCT:
                 if not isinstance(value, Struct):
                     raise DataError(f"{value!r} is not a Struct, which its schema says it is")
-                return {
-                    each.name: self._write(each.schema, value.get(each.name, default=self._replaces_null))
-                    for each in schema.fields
-                }
+                return self._write_fields(schema, value)
             case Kind.ARRAY:
                 return [self._write(schema.values, each) for each in value]
             case Kind.MAP:
@@ -199,6 +196,17 @@ class JsonConverter(Converter, HeaderConverter):
                 return base64.b64encode(encoded).decode()
             case kind:
                 return _checked(kind, encoded)
+
+    def _write_fields(self, schema: Schema, value: Struct) -> dict[str, Any]:
+        written = {}
+        for each in schema.fields:
+            try:
+                written[each.name] = self._write(
+                    each.schema, value.get(each.name, default=self._replaces_null)
+                )
+            except DataError as error:
+                raise DataError(f"{each.name}: {error}") from None
+        return written
 
     def _write_schema(self, schema: Schema) -> dict[str, Any]:
         shown: dict[str, Any] = {"type": schema.kind.value}

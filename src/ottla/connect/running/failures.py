@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from ottla.connect.errors import ConnectError, DataError, RetriableError
+from ottla.connect.errors import ConnectError, RetriableError
 from ottla.connect.state.entries import TaskId
 
 T = TypeVar("T")
@@ -158,7 +158,7 @@ def trace_of(error: BaseException) -> str:
     """For the status: the cause first, then where it happened."""
     lines = "".join(traceback.format_exception(error)).rstrip()
     cause = f"{_name(type(error))}: {shortened(str(error), _SAID_MAX)}\n"
-    return ("" if isinstance(error, DataError) else cause) + shortened(lines, _TRACE_MAX)
+    return cause + shortened(lines, _TRACE_MAX)
 
 
 def shortened(text: str, most: int) -> str:

@@ -158,7 +158,10 @@ class Shape:
                 try:
                     values[column.name] = column.value(text)
                 except (ValueError, ArithmeticError, DataError) as error:
-                    raise DataError(f"the column {self.full_name}.{column.name}: {error}") from error
+                    raise DataError(
+                        f"the column {self.full_name}.{column.name}: {error}. Put the row right, or leave "
+                        "the column out in column.exclude.list, and restart the task"
+                    ) from error
         return Struct(self.value_schema, values)
 
     def columns(self, texts: Sequence[Any]) -> tuple[Fields | None, Fields]:
