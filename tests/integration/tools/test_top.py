@@ -9,10 +9,11 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, ShareConsumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.cli.main import main
@@ -112,6 +113,42 @@ def test_on_a_terminal_there_are_tables(broker: BrokerProcess) -> None:
     assert shown.returncode == 0
     for title in ("Brokers", "Busiest topics", "Groups that lag most", "Slowest requests"):
         assert title.encode() in text
+
+
+def test_share_groups_are_groups_too(broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    servers = {"bootstrap.servers": broker.bootstrap_servers}
+    producer = Producer(servers)
+    member = ShareConsumer({**servers, "group.id": "sharers"})
+    member.subscribe(["idle"])
+
+    def told() -> tuple[str, int]:
+        assert main(arguments(broker, "--interval", "0.1", "--json")) == 0
+        groups = {each["group"]: each for each in json.loads(capsys.readouterr().out)["groups"]}
+        return (groups["sharers"]["state"], groups["sharers"]["lag"]) if "sharers" in groups else ("", 0)
+
+    until = time.monotonic() + 60
+    try:
+        while (found := told())[0] != "Stable" or found[1] < 1:
+            assert time.monotonic() < until, found
+            member.poll(0.2)
+            producer.produce("idle", b"x")
+            assert producer.flush(20) == 0
+    finally:
+        member.close()
+
+
+def test_metrics_with_a_password_are_asked_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    (port,) = free_ports("127.0.0.1", 1)
+    closed = {
+        "ottla.metrics.listener": f"127.0.0.1:{port}",
+        "ottla.metrics.username": "me",
+        "ottla.metrics.password": "a/b c",
+    }
+    with BrokerProcess(closed) as broker:
+        url = f"http://me:a%2Fb%20c@127.0.0.1:{port}/metrics"
+        assert main(arguments(broker, "--interval", "0.1", "--json", "--metrics", url)) == 0
+    told = capsys.readouterr().out
+    assert {each["broker"] for each in json.loads(told)["slow_requests"]} == {f"127.0.0.1:{port}"}
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,20 @@ Ottla's brokers say where those are.
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from typing import NamedTuple
 from urllib.error import URLError
-from urllib.request import urlopen
+from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.request import Request, urlopen
 
 from ottla.client.admin.configs import describe_configs
-from ottla.client.admin.groups import committed_offsets_of, list_groups
+from ottla.client.admin.groups import CONSUMER_PROTOCOL, committed_offsets_of, list_groups
 from ottla.client.admin.log_dirs import describe_log_dirs
+from ottla.client.admin.share_groups import is_share, shared_offsets_of
 from ottla.client.admin.topics import Partition, PartitionState, list_offsets, list_topics
 from ottla.client.cluster import ClusterClient
 from ottla.client.errors import ClusterUnreachable
@@ -50,6 +54,7 @@ class Reading:
     sizes: Mapping[int, Mapping[Partition, int]]
     """Bytes of replicas, by broker. Who does not answer is missing."""
     committed: Mapping[str, Mapping[Partition, int]]
+    """Of share groups, where what they are done with ends."""
     members_of: Mapping[str, str]
     """States of groups."""
     slow: Sequence[SlowRequest] = field(default=())
@@ -108,8 +113,11 @@ async def read(cluster: ClusterClient, at: float) -> Reading:
             for replica in directory.replicas
             if not replica.is_future
         }
-    groups = await list_groups(cluster)
-    committed = await committed_offsets_of(cluster, groups)
+    listed = await list_groups(cluster, every_kind=True)
+    shared = [group for group in listed if is_share(group)]
+    groups = [group for group in listed if group.protocol in {CONSUMER_PROTOCOL, ""} or is_share(group)]
+    committed = await committed_offsets_of(cluster, [group for group in groups if not is_share(group)])
+    done_before = await shared_offsets_of(cluster, shared)
     return Reading(
         at,
         info.controller_id,
@@ -120,6 +128,10 @@ async def read(cluster: ClusterClient, at: float) -> Reading:
         {
             group: {partition: found.offset for partition, found in offsets.items()}
             for group, offsets in committed.items()
+        }
+        | {
+            group: {partition: at.start for partition, at in offsets.items() if at.start is not None}
+            for group, offsets in done_before.items()
         },
         {group.id: group.state for group in groups},
     )
@@ -149,12 +161,22 @@ def slow_requests(urls: Mapping[str, str]) -> list[SlowRequest]:
         try:
             if not url.startswith(("http://", "https://")):
                 continue
-            with urlopen(url, timeout=_SCRAPE_SECONDS) as reply:  # noqa: S310 - looked at above
+            with urlopen(_asking(url), timeout=_SCRAPE_SECONDS) as reply:  # noqa: S310 - looked at above
                 text = reply.read().decode()
-        except (URLError, OSError, ValueError):
+        except (URLError, HTTPException, OSError, ValueError):
             continue
         found += [SlowRequest(request, broker, float(value)) for request, value in _P99.findall(text)]
     return sorted(found, key=lambda each: -each.p99_ms)
+
+
+def _asking(url: str) -> Request:
+    """With the user and the password that the address has."""
+    parts = urlsplit(url)
+    request = Request(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])))  # noqa: S310 - as above
+    if parts.username is not None:
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+        request.add_header("Authorization", f"Basic {b64encode(login).decode()}")
+    return request
 
 
 def topic_rates(before: Reading, now: Reading) -> list[TopicRate]:

@@ -46,7 +46,7 @@ def run(given: argparse.Namespace) -> int:
 def _urls(given: list[str]) -> dict[str, str]:
     """By the address, which stands for the broker then."""
     urls = [url if "://" in url else f"http://{url}/metrics" for url in given]
-    return {url.partition("://")[2].partition("/")[0]: url for url in urls}
+    return {url.partition("://")[2].partition("/")[0].rpartition("@")[2]: url for url in urls}
 
 
 def _readings(
@@ -168,8 +168,9 @@ TOOL = Tool(
         Option("rows", "how many topics, groups and requests to show", "COUNT", parse=int, default=10),
         Option(
             "metrics",
-            "where a broker serves its metrics, for the times of requests; brokers with a fixed "
-            "ottla.metrics.listener are found without",
+            "where a broker serves its metrics, for the times of requests, such as "
+            "https://user:password@host:9404/metrics; brokers with a fixed ottla.metrics.listener and no "
+            "password are found without",
             "URL",
             repeats=True,
         ),
