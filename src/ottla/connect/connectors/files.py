@@ -60,6 +60,10 @@ class FileSourceTask(SourceTask):
         """The same as columns, of which so many were given:"""
         self._given = 0
         self._read_to = 0
+        self._begun: list[str] = []
+        """Of CSV, the lines of a row that goes on."""
+        self._begun_size = 0
+        self._row: list[str] = []
         self._columns: list[str] | None = None
         self._schema: Schema | None = None
 
@@ -117,11 +121,33 @@ class FileSourceTask(SourceTask):
         while len(records) < self._rows_max and (
             self._lines or ((self._path or not records) and self._read_more())
         ):
-            line, self._position = self._lines.popleft()
-            record = self._record(line.decode(errors="replace"), now_ms)
+            line, end = self._lines.popleft()
+            text = line.decode(errors="replace")
+            if self._format == "csv" and not self._ends_row(text, end):
+                continue
+            self._position = end
+            record = self._record(text, now_ms)
             if record is not None:
                 records.append(record)
         return records
+
+    def _ends_row(self, text: str, end: int) -> bool:
+        """False where a value in quotes goes on in the next line."""
+        self._begun.append(f"{text}\n")
+        self._begun_size += len(text)
+        if len(self._begun) > 1 and '"' not in text and self._begun_size < csv.field_size_limit():
+            return False
+        lines = iter(("".join(self._begun), ""))
+        try:
+            self._row = next(csv.reader(lines))
+        except csv.Error as error:
+            raise DataError(
+                f"{self._path} up to byte {end}: not CSV: {error}. A quote may be missing"
+            ) from None
+        if next(lines, None) is None:
+            return False
+        self._begun, self._begun_size = [], 0
+        return True
 
     def stop(self) -> None:
         if self._file is not None and self._path:
@@ -145,7 +171,7 @@ class FileSourceTask(SourceTask):
             self._columns = self._header()
             self._position = max(self._position, self._file.tell())
         self._file.seek(self._position)
-        self._read_to = self._position
+        self._read_to, self._begun, self._begun_size = self._position, [], 0
         return True
 
     def _check_size(self, size: int, read_to: int) -> None:
@@ -208,14 +234,14 @@ class FileSourceTask(SourceTask):
     def _value(self, line: str) -> tuple[Any, Schema | None]:
         if self._format == "lines":
             return line, STRING
-        if not line.strip():
+        if not line.strip() and not any(self._row):
             return None, None
         if self._format == "json":
             try:
                 return json.loads(line), None
             except ValueError as error:
                 raise DataError(f"{self._path} up to byte {self._position}: not JSON: {error}") from None
-        row = next(csv.reader([line]))
+        row = self._row
         if self._columns is None:
             self._columns = row
             return None, None
