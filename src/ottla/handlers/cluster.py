@@ -15,7 +15,7 @@ from kio.static.primitive import i8, i32
 
 from ottla.handlers.authorized import NOT_ASKED, may, operations_on
 from ottla.handlers.context import Broker, RequestContext
-from ottla.handlers.nodes import nodes_on
+from ottla.handlers.nodes import NOBODY, nodes_on, whom_to_ask
 from ottla.handlers.registry import CONTROLLER_REGISTRY, handles
 from ottla.wire.acls import AclResource, Operation
 from ottla.wire.api import ApiKey
@@ -23,7 +23,6 @@ from ottla.wire.errors import ErrorCode
 
 BROKERS = 1
 CONTROLLERS = 2
-NOBODY = -1
 
 
 @handles(ApiKey.DESCRIBE_CLUSTER)
@@ -46,11 +45,13 @@ def describe_cluster(
         )
     if to_controllers:
         return _describe_controllers(broker, context, request)
+    nodes = nodes_on(broker.metadata.image, context.session.listener)
+    alive = [node.id for node in nodes.values() if not node.fenced]
     return DescribeClusterResponse(
         throttle_time=context.session.throttle_time,
         error_code=ErrorCode.none,
         cluster_id=broker.cluster_id,
-        controller_id=BrokerId(broker.node_id),
+        controller_id=BrokerId(whom_to_ask(broker.node_id, alive)),
         brokers=tuple(
             DescribeClusterBroker(
                 broker_id=BrokerId(node.id),
@@ -59,7 +60,7 @@ def describe_cluster(
                 rack=node.rack,
                 is_fenced=node.fenced,
             )
-            for node in nodes_on(broker.metadata.image, context.session.listener).values()
+            for node in nodes.values()
             if not node.fenced or request.include_fenced_brokers
         ),
         cluster_authorized_operations=_operations(context, request),

@@ -33,7 +33,7 @@ from ottla.controller.topics import NewTopic
 from ottla.handlers.authorized import NOT_ASKED, may, operations_on
 from ottla.handlers.context import Broker, RequestContext
 from ottla.handlers.mutations import Charge
-from ottla.handlers.nodes import nodes_on
+from ottla.handlers.nodes import nodes_on, whom_to_ask
 from ottla.handlers.registry import NEVER, handles
 from ottla.log.types import METADATA_PARTITION
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
@@ -186,7 +186,7 @@ class _View:
                 for node in self._alive.values()
             ),
             cluster_id=self._broker.cluster_id,
-            controller_id=BrokerId(self._broker.node_id),
+            controller_id=BrokerId(whom_to_ask(self._broker.node_id, self._alive)),
             topics=tuple(topics),
             error_code=ErrorCode.none,
             cluster_authorized_operations=self._cluster_operations(),

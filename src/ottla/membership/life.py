@@ -21,6 +21,7 @@ from ottla.controller.heartbeats import BrokerHeartbeat, HeartbeatReply
 from ottla.controller.interface import Controller
 from ottla.membership import NotJoined
 from ottla.metadata.change import MetadataChange
+from ottla.metadata.image import MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.runtime import Runtime
 from ottla.runtime.seldom import Seldom
@@ -153,10 +154,19 @@ class BrokerLife:
         self._wake.set()
 
     async def serve(self) -> None:
-        """The broker can be asked from here on: until the controller has unfenced it."""
+        """The broker can be asked from here on: until the controller has unfenced it, and it has read that.
+
+        The controller's answer may be quicker than the record. Who asked in between would not find this
+        broker among those that are alive, and may not ask again for minutes.
+        """
         self._is_ready = True
         self._wake.set()
         await self._unfenced.wait()
+        await self._metadata.wait_image(self._is_alive_in)
+
+    def _is_alive_in(self, image: MetadataImage) -> bool:
+        own = image.brokers.get(self._registration.broker_id)
+        return own is not None and not own.fenced
 
     async def leave(self) -> None:
         """Until others lead what this broker led, or nobody listens any more."""

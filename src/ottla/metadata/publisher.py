@@ -51,7 +51,10 @@ class MetadataPublisher:
 
     async def wait_offset(self, offset: int) -> None:
         """Until everything up to this offset is in the image."""
-        while self.image.offset < offset:
+        await self.wait_image(lambda image: image.offset >= offset)
+
+    async def wait_image(self, is_so: Callable[[MetadataImage], bool]) -> None:
+        while not is_so(self.image):
             moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(moved)
             await moved

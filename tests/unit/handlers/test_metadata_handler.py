@@ -63,6 +63,14 @@ def test_brokers_and_cluster() -> None:
     assert response.topics == ()
 
 
+@pytest.mark.parametrize(("fenced", "told"), [((), 1), ((1,), 2), ((1, 2), 3), ((1, 2, 3), -1)], ids=str)
+def test_clients_are_sent_to_somebody_who_is_alive(fenced: tuple[int, ...], told: int) -> None:
+    image = image_of(brokers=[broker_image(number, fenced=number in fenced) for number in (1, 2, 3)])
+    response = ask(broker_with(image))
+    assert response.controller_id == told
+    assert told in {broker.node_id for broker in response.brokers} or not response.brokers
+
+
 def test_all_topics() -> None:
     image = image_of({"a": [partition_image()], "b": [partition_image()] * 2})
     response = ask(broker_with(image), all_topics=True)
