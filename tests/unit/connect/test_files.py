@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ottla.connect.columns import SourceColumns
 from ottla.connect.connectors.files import FileSinkTask, FileSourceTask
 from ottla.connect.errors import DataError
 from ottla.connect.records import SinkRecord, SourceRecord
@@ -15,11 +16,11 @@ from ottla.connect.records import SinkRecord, SourceRecord
 VALUES = ['a "quoted" word', "two\nlines,\n\nand more", "", 'in"ches', "\n", "last"]
 
 
-def source_of(path: Path, position: int | None = None) -> FileSourceTask:
+def source_of(path: Path, position: int | None = None, batch: int = 4, form: str = "csv") -> FileSourceTask:
     task = FileSourceTask()
     stored = None if position is None else {"position": position}
     task.context = SimpleNamespace(offset=lambda _: stored, wait=lambda _: False)
-    task.start({"file": str(path), "topic": "t", "format": "csv", "batch.size": "4"})
+    task.start({"file": str(path), "topic": "t", "format": form, "batch.size": str(batch)})
     return task
 
 
@@ -68,3 +69,16 @@ def test_a_quote_that_nobody_closes_is_told_of(tmp_path: Path) -> None:
     path.write_text('text\n5" pipe\n"never closed\n' + "x\n" * 200_000)
     with pytest.raises(DataError, match=r"up to byte \d+: not CSV: field larger.*quote may be missing"):
         polled(source_of(path))
+
+
+@pytest.mark.parametrize("size", [0, -1, -5])
+def test_a_batch_has_one_line_at_least(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_text("one\ntwo\nthree\n")
+    task = source_of(path, batch=size, form="lines")
+    for number, line in enumerate(["one", "two", "three"]):
+        given = task.poll()
+        assert isinstance(given, SourceColumns)
+        assert given.value.values() == [line]
+        assert given.source_offset == {"position": [4, 8, 14][number]}
+    assert not task.poll()

@@ -72,7 +72,8 @@ class FileSourceTask(SourceTask):
         self._path = config["file"] or ""
         self._topic = config["topic"]
         self._place = {"filename": self._path} if self._path else None
-        self._rows_max = config["batch.size"]
+        # As Kafka's does, which takes any number.
+        self._rows_max = max(1, config["batch.size"])
         self._format = config["format"]
         self._takes_columns = self._format == "lines" and bool(self._path)
 
