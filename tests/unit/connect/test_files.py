@@ -82,3 +82,15 @@ def test_a_batch_has_one_line_at_least(tmp_path: Path, size: int) -> None:
         assert given.value.values() == [line]
         assert given.source_offset == {"position": [4, 8, 14][number]}
     assert not task.poll()
+
+
+def test_a_line_that_was_cut_off_spoils_none_behind_it(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    path.write_text("whole\ncut o")
+    for line in ("next", "and next"):
+        sink = FileSinkTask()
+        sink.start({"file": str(path)})
+        sink.put([SinkRecord(topic="t", value=line)])
+        sink.flush()
+        sink.stop()
+    assert path.read_text() == "whole\ncut o\nnext\nand next\n"

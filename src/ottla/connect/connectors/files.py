@@ -347,11 +347,19 @@ class FileSinkTask(SinkTask):
             if config["format"] == "csv":
                 self._file.seek(0)
                 self._columns = next(csv.reader([_text(self._file.readline())]), None) or None
-                self._file.seek(0, io.SEEK_END)
+            self._end_line()
         except OSError as error:
             raise ConnectError(
                 f"Couldn't find or create file '{self._path}' for FileStreamSinkTask: {error}"
             ) from error
+
+    def _end_line(self) -> None:
+        """A full disk may have cut the last line off: the next one is not to stand behind it."""
+        assert self._file is not None
+        if stat.S_ISREG(os.fstat(self._file.fileno()).st_mode) and self._file.seek(0, io.SEEK_END):
+            self._file.seek(-1, io.SEEK_END)
+            if self._file.read(1) != b"\n":
+                self._append(b"\n")
 
     def put(self, records: Sequence[SinkRecord]) -> None:
         texts = []
