@@ -282,3 +282,26 @@ def test_what_cannot_work_says_why(address: str, tmp_path: Path, place: Place) -
     )
     errors = {each["value"]["name"]: each["value"]["errors"] for each in answer["configs"]}
     assert "known here are PostgreSQL" in errors["connection.url"][0]
+
+
+def test_arrays_and_json_come_as_text(address: str, broker: InProcessBroker, place: Place) -> None:
+    if place.kind == "sqlite":
+        pytest.skip("it has neither")
+    place.run("CREATE TABLE listed (id serial PRIMARY KEY, n int[], t text[], d numeric[], j json, b jsonb)")
+    place.run(
+        "INSERT INTO listed (n, t, d, j, b) VALUES (ARRAY[1, NULL], ARRAY['größer', 'a\"b'], ARRAY[1.50, 2], "
+        "'{\"z\": 1.10,  \"a\": 12345678901234567890.123}', '[1, \"ß\"]'), (NULL, NULL, NULL, NULL, 'null')"
+    )
+    name = f"{place.kind}-listed"
+    read_table(address, place, name, mode="incrementing", table_whitelist="listed")
+    first, second = rows(broker, name, 2)
+    assert first == {
+        "id": 1,
+        "n": "[1, null]",
+        "t": '["größer", "a\\"b"]',
+        "d": '["1.50", "2"]',
+        "j": '{"z": 1.10,  "a": 12345678901234567890.123}',
+        "b": '[1, "ß"]',
+    }
+    assert second == {"id": 2, "n": None, "t": None, "d": None, "j": None, "b": "null"}
+    ask(address, "DELETE", f"/connectors/{name}")

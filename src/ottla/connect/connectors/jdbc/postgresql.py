@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.types.json import set_json_loads
 
 from ottla.connect.connectors.jdbc.database import Cursor, Database, DatabaseAway, Table, TableColumn
 from ottla.connect.data import (
@@ -32,6 +34,7 @@ from ottla.connect.data import (
     decimal_of,
 )
 from ottla.connect.errors import ConnectError
+from ottla.connect.text import to_text
 
 _UNSET_SCALE: Final = 127
 _ASKED: Final = {"user", "password", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword"}
@@ -113,6 +116,8 @@ class PostgresDatabase(Database):
         if self._connection is None or self._connection.closed:
             try:
                 self._connection = psycopg.connect(self._info, autocommit=False)
+                # As it stands in the table: numbers of Python are not as exact.
+                set_json_loads(_text, self._connection)
             except psycopg.OperationalError as error:
                 reason, place = str(error).strip(), conninfo_to_dict(self._info)
                 where = f"PostgreSQL at {place['host']}:{place['port']}, database {place['dbname']}"
@@ -165,7 +170,8 @@ class PostgresDatabase(Database):
 
     def field_schema(self, described: Any, column: TableColumn | None, numeric: str, sample: Any) -> Schema:
         kind = psycopg.adapters.types.get(described.type_code)
-        name = "" if kind is None else kind.name
+        # An array goes by the type of what is in it, and is read as text.
+        name = "" if kind is None or described.type_code == kind.array_oid else kind.name
         if name == "numeric":
             found = _numeric(described.precision, described.scale, numeric)
         else:
@@ -180,10 +186,8 @@ class PostgresDatabase(Database):
                 return float(value) if schema.kind is Kind.FLOAT64 else int(value)
             case datetime():
                 return self.as_moment(value)
-            case dict() | list() if schema.kind is Kind.STRING:
-                import json
-
-                return json.dumps(value)
+            case list() if schema.kind is Kind.STRING:
+                return json.dumps(value, default=to_text, ensure_ascii=False)
             case _ if schema.kind is Kind.STRING:
                 return str(value)
             case _:
@@ -243,6 +247,10 @@ class PostgresDatabase(Database):
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _text(data: str | bytes) -> str:
+    return data if isinstance(data, str) else data.decode()
 
 
 class _Fetching:
