@@ -58,7 +58,12 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
-def rich_table(table: Table) -> RichTable:
+_NAME_MIN = 16
+_BESIDE_NAMES = 52
+
+
+def rich_table(table: Table, *, width: int | None = None) -> RichTable:
+    """With a `width` rows keep to one line each: names are cut so that the other columns have room."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as Rich
     from rich.text import Text
@@ -66,9 +71,18 @@ def rich_table(table: Table) -> RichTable:
     built = Rich(title=table.title or None, box=SIMPLE_HEAD, header_style="bold cyan", title_justify="left")
     for column in table.columns:
         numeric = all(isinstance(row[len(built.columns)], int) for row in table.rows)
-        built.add_column(column, justify="right" if numeric and table.rows else "left", overflow="fold")
+        built.add_column(
+            column,
+            justify="right" if numeric and table.rows else "left",
+            overflow="fold" if width is None else "ellipsis",
+            no_wrap=width is not None,
+        )
     for row in table.rows:
-        built.add_row(*(Text(printable(str(value))) for value in row))
+        texts = [Text(printable(str(value))) for value in row]
+        if width is not None:
+            for text in texts:
+                text.truncate(max(width - _BESIDE_NAMES, _NAME_MIN), overflow="ellipsis")
+        built.add_row(*texts)
     return built
 
 

@@ -122,7 +122,7 @@ def _show_live(readings: Iterator[tuple[Reading, Reading]], rows: int) -> None:
 
     with Live("reading…", screen=True, auto_refresh=False) as live:
         for before, now in readings:
-            tables = (rich_table(table) for table in _tables(before, now, rows))
+            tables = (rich_table(table, width=live.console.width) for table in _tables(before, now, rows))
             live.update(Group(_headline(before, now), "", *tables), refresh=True)
 
 
