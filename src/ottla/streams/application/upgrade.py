@@ -199,10 +199,13 @@ def _drop(label: str, shape: QueryShape, discard: bool) -> Decision:
     if unnamed and not discard:
         text = f"the store {unnamed[0]}, which has no name, is gone from the topology. {CHOICES}"
         return Decision(label, Action.REFUSED, text)
-    stores = f" and its stores ({', '.join(sorted(shape.stores))})" if shape.stores else ""
-    return Decision(
-        label, Action.DROPPED, f"is no longer in the topology; its checkpoint{stores} stay where they are"
-    )
+    if not shape.stores:
+        return Decision(
+            label, Action.DROPPED, "is no longer in the topology; its checkpoint stays where it is"
+        )
+    stores = ", ".join(sorted(shape.stores))
+    text = f"is no longer in the topology; its checkpoint and its stores ({stores}) stay where they are"
+    return Decision(label, Action.DROPPED, text)
 
 
 def to_route_by_key(
