@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
 from confluent_kafka.admin import AdminClient, NewTopic
+from programs import OTTLA, Programs, cleanup
 
 from ottla.testing import BrokerProcess, free_ports
 
-STOP_S_MAX = 30.0
 LOOK_S = 0.5
 # A demo is over before the second of Java's compilers pays: without it, Spark works in half the time.
 QUICK_JAVA = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
-# Ctrl-C, `kill`, and the end of the terminal.
-ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class News:
@@ -51,53 +48,32 @@ class Stage:
 
     def __init__(self, topics: Mapping[str, int], here: Path) -> None:
         self._topics = topics
-        self._here = here
         self._directory = tempfile.TemporaryDirectory(prefix="ottla-demo-")
         self.directory = Path(self._directory.name)
         self._broker = BrokerProcess(log_level="warning", survives_ctrl_c=True)
-        self._programs: dict[str, subprocess.Popen[bytes]] = {}
+        self._programs = Programs(here, self.directory, QUICK_JAVA | os.environ)
         self._news = News()
-        self._before = {number: signal.getsignal(number) or signal.SIG_DFL for number in ENDINGS}
 
     @property
     def bootstrap_servers(self) -> str:
         return self._broker.bootstrap_servers
 
     def __enter__(self) -> Stage:
-        # As Ctrl-C does: with an exception, so that nothing is left behind.
-        for number in ENDINGS:
-            signal.signal(number, signal.default_int_handler)
-        try:
+        with ExitStack() as entering:
+            stack = entering.enter_context(cleanup())
+            stack.callback(self._directory.cleanup)
+            stack.callback(self._broker.close)
+            stack.callback(self._programs.close)
             self._broker.start()
             self._create_topics()
             print(f"what programs say is in {self.directory}/*.log", flush=True)
-        except BaseException:
-            self.close()
-            raise
+            self._entered = entering.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        # Once is enough: a second one must not keep this from being done.
-        for number in ENDINGS:
-            signal.signal(number, signal.SIG_IGN)
-        for program in self._programs.values():
-            if program.poll() is None:
-                program.terminate()
-        for program in self._programs.values():
-            try:
-                program.wait(STOP_S_MAX)
-            except subprocess.TimeoutExpired:
-                os.killpg(program.pid, signal.SIGKILL)
-                program.wait()
-        self._broker.close()
-        self._directory.cleanup()
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        self._entered.__exit__(kind, error, trace)
 
     def _create_topics(self) -> None:
         admin = AdminClient(
@@ -120,26 +96,14 @@ class Stage:
         return self.run_ottla("run", program, "--state-dir", str(self.directory / "state"), *arguments)
 
     def run_ottla(self, command: str, *arguments: str) -> str:
-        ottla = str(Path(sys.executable).parent / "ottla")
-        return self._start(command, [ottla, command, *arguments])
+        return self._start(command, [*OTTLA, command, *arguments])
 
     def kill(self, name: str) -> None:
-        """Without notice, and with all that it has started."""
-        process = self._programs.pop(name)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        self._programs.kill(name)
 
-    def _start(self, program: str, command: list[str]) -> str:
-        name = next(each for each in _numbered(program) if each not in self._programs)
-        with (self.directory / f"{name}.log").open("ab") as log:
-            self._programs[name] = subprocess.Popen(
-                [*command, "--bootstrap-server", self.bootstrap_servers],
-                cwd=self._here,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env=QUICK_JAVA | os.environ,
-            )
+    def _start(self, program: str, command: Sequence[str]) -> str:
+        name = next(each for each in _numbered(program) if each not in self._programs.names)
+        self._programs.start(name, [*command, "--bootstrap-server", self.bootstrap_servers])
         return name
 
     def stay(self) -> None:
@@ -158,10 +122,7 @@ class Stage:
         self.raise_dead()
 
     def raise_dead(self) -> None:
-        for name, program in self._programs.items():
-            if program.poll() is not None:
-                tail = (self.directory / f"{name}.log").read_text(errors="replace")[-2000:]
-                raise RuntimeError(f"{name} has ended with status {program.returncode}:\n{tail}")
+        self._programs.raise_dead()
 
 
 def _numbered(program: str) -> Iterator[str]:

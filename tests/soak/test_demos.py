@@ -9,10 +9,11 @@ import subprocess
 import threading
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bench.process import process_tree
+from bench.process import command_line, process_tree
 from tests.integration.examples.test_log_examples import EXAMPLES
 
 SHOWN_S_MAX = 120.0
@@ -56,9 +57,21 @@ class Demo:
         except (OSError, ValueError):
             return ""
 
+    @property
+    def mails(self) -> int:
+        return int(re.findall(r"mails: (\d+)", self.printed)[-1])
+
+    def kill(self, part_of_command: str) -> None:
+        """Without notice, the first program that was started with it."""
+        pid = next(pid for pid in process_tree(self._make.pid) if part_of_command in command_line(pid))
+        os.kill(pid, signal.SIGKILL)
+
     def wait_shown(self, path: str, pattern: str) -> None:
+        self.wait(lambda: bool(re.search(pattern, self.page(path) if path else self.printed)))
+
+    def wait(self, is_so: Callable[[], bool]) -> None:
         deadline = time.monotonic() + SHOWN_S_MAX
-        while not re.search(pattern, self.page(path) if path else self.printed):
+        while not is_so():
             assert self._make.poll() is None, self.printed
             assert time.monotonic() < deadline, self.printed
             time.sleep(0.1)
@@ -92,6 +105,24 @@ def test_a_demo_shows_something_soon_and_ends(name: str, tmp_path: Path) -> None
     demo = Demo(name, tmp_path / "printed")
     try:
         demo.wait_shown(*SHOWN[name])
+    finally:
+        demo.wait_ended()
+    assert "Traceback" not in demo.printed
+
+
+def test_what_is_killed_in_the_shop_comes_back(tmp_path: Path) -> None:
+    demo = Demo("orders", tmp_path / "printed")
+    try:
+        demo.wait_shown(*SHOWN["orders"])
+        for victim, told in (
+            ("email_service.py", "email is gone"),
+            ("broker-2/", "broker 2 is gone"),
+            ("aggregator.py", "pipelines is gone"),
+        ):
+            demo.kill(victim)
+            demo.wait_shown("", f"{told}, and is started again")
+            mails = demo.mails
+            demo.wait(lambda: demo.mails > mails + 20)  # noqa: B023
     finally:
         demo.wait_ended()
     assert "Traceback" not in demo.printed

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
-import subprocess
 import sys
 import time
 import urllib.request
@@ -14,9 +11,12 @@ from pathlib import Path
 from types import TracebackType
 
 HERE = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(HERE.parent))
+
+from programs import OTTLA, Programs  # noqa: E402
+
 PIPELINES = ("details", "fraud", "inventory", "aggregator", "payments", "notifications")
 READY_S_MAX = 120.0
-STOP_S_MAX = 60.0
 
 
 class Shop:
@@ -29,7 +29,7 @@ class Shop:
         self.ports = ports
         self.mails = directory / "mails.jsonl"
         self._commands = _commands(bootstrap_servers, directory, ports, separate)
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self.programs = Programs(HERE, directory)
 
     @property
     def names(self) -> list[str]:
@@ -58,23 +58,13 @@ class Shop:
         self.close()
 
     def start(self, name: str) -> None:
-        with (self.directory / f"{name}.log").open("ab") as log:
-            # A group of its own, so that Java and Python workers of Spark end with it.
-            self._running[name] = subprocess.Popen(
-                self._commands[name], cwd=HERE, stdout=log, stderr=log, start_new_session=True
-            )
+        self.programs.start(name, self._commands[name])
 
     def kill(self, name: str) -> None:
-        process = self._running[name]
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        self.programs.kill(name)
 
     def raise_dead(self) -> None:
-        """Says which service has ended by itself, and why."""
-        for name, process in self._running.items():
-            if process.poll() is not None:
-                tail = (self.directory / f"{name}.log").read_text(errors="replace")[-2000:]
-                raise RuntimeError(f"{name} has ended with status {process.returncode}:\n{tail}")
+        self.programs.raise_dead()
 
     def wait_served(self, name: str) -> None:
         deadline = time.monotonic() + READY_S_MAX
@@ -95,24 +85,15 @@ class Shop:
         urllib.request.urlopen(request, timeout=60).close()
 
     def close(self) -> None:
-        running = [process for process in self._running.values() if process.poll() is None]
-        for process in running:
-            process.terminate()
-        deadline = time.monotonic() + STOP_S_MAX
-        for process in running:
-            try:
-                process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        self.programs.close()
 
 
 def _commands(
     bootstrap_servers: str, directory: Path, ports: Mapping[str, int], separate: bool
 ) -> dict[str, list[str]]:
-    python, ottla = sys.executable, str(Path(sys.executable).parent / "ottla")
+    python = sys.executable
     to = ["--bootstrap-server", bootstrap_servers]
-    run = [ottla, "run", *to, "--state-dir", str(directory / "state")]
+    run = [*OTTLA, "run", *to, "--state-dir", str(directory / "state")]
     commands = {
         "mailbox": [
             python, "mailbox.py", "--port", str(ports["mailbox"]), "--file", str(directory / "mails.jsonl")
@@ -123,7 +104,7 @@ def _commands(
         "orders-1": [python, "orders_service.py", *to, "--port", str(ports["orders-1"])],
         "orders-2": [python, "orders_service.py", *to, "--port", str(ports["orders-2"])],
         "email": [python, "email_service.py", *to, "--smtp", f"localhost:{ports['mailbox']}"],
-        "connect": [ottla, "connect", str(_worker(bootstrap_servers, directory, ports["connect"]))],
+        "connect": [*OTTLA, "connect", str(_worker(bootstrap_servers, directory, ports["connect"]))],
     }  # fmt: skip
     if separate:
         commands |= {name: [*run, f"{name}.py"] for name in PIPELINES}

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from tests.integration.examples.test_log_examples import EXAMPLES
+from tests.spark.processes import wait_until
 
 DEMO = f"""
 import sys
@@ -21,7 +22,25 @@ with Stage({{"topic": 1}}, Path(sys.argv[1])) as stage:
     print(stage.directory, *names, flush=True)
     stage.stay()
 """
-SLEEPER = "import os, time, pathlib, sys; pathlib.Path(f'{os.getpid()}.pid').touch(); time.sleep(600)"
+# Leaves a directory behind, as Spark does with its log.
+SLEEPER = """
+import os, pathlib, tempfile, time
+pathlib.Path(f"{os.getpid()}.making").write_text(tempfile.mkdtemp())
+pathlib.Path(f"{os.getpid()}.making").rename(f"{os.getpid()}.pid")
+time.sleep(600)
+"""
+# Ends only when it may.
+SLOW_TO_END = """
+import os, pathlib, signal, time
+def end(*_):
+    pathlib.Path(f"{os.getpid()}.ending").touch()
+    while not pathlib.Path("may-end").exists():
+        time.sleep(0.01)
+    os._exit(0)
+signal.signal(signal.SIGTERM, end)
+pathlib.Path(f"{os.getpid()}.pid").touch()
+time.sleep(600)
+"""
 
 
 def test_sigterm_ends_a_demo_and_all_it_started(tmp_path: Path) -> None:
@@ -40,6 +59,27 @@ def test_sigterm_ends_a_demo_and_all_it_started(tmp_path: Path) -> None:
         demo.send_signal(signal.SIGTERM)
         assert demo.wait(60) == 0
         assert [pid for pid in started if _is_there(pid)] == []
+        assert not Path(directory).exists()
+        assert not any(Path(path.read_text()).exists() for path in tmp_path.glob("*.pid"))
+    finally:
+        demo.kill()
+        demo.wait()
+
+
+def test_a_second_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "sleeper.py").write_text(SLOW_TO_END)
+    demo = subprocess.Popen([sys.executable, "-c", DEMO, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert demo.stdout is not None
+        demo.stdout.readline()
+        directory = demo.stdout.readline().split()[0]
+        wait_until(lambda: len(list(tmp_path.glob("*.pid"))) == 2, 30, "two programs")
+        demo.send_signal(signal.SIGINT)
+        wait_until(lambda: len(list(tmp_path.glob("*.ending"))) == 2, 30, "programs that are told to end")
+        demo.send_signal(signal.SIGINT)
+        (tmp_path / "may-end").touch()
+        assert demo.wait(60) == 0
+        assert [path for path in tmp_path.glob("*.pid") if _is_there(int(path.stem))] == []
         assert not Path(directory).exists()
     finally:
         demo.kill()
