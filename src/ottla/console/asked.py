@@ -56,7 +56,7 @@ def read_asked(asked: type[T], texts: Mapping[str, str], body: Mapping[str, Any]
     for name in (*texts, *body):
         if name not in known:
             there_are = ", ".join(known) or "none"
-            raise Refused(f"there is no parameter {name}; there are: {there_are}")
+            raise Refused(f"there is no parameter {name!r}; there are: {there_are}")
     values: dict[str, Any] = {}
     for name, field in known.items():
         if name in texts:

@@ -219,3 +219,7 @@ def test_times_that_no_calendar_has_are_shown_as_numbers(site: Site, broker: InP
     assert found["timestamp"] == 1 << 60
     exported = site.ask("GET", f"{site.path('topics', 'timeless', 'records', 'export')}?format=csv")[1]
     assert str(1 << 60) in exported
+
+
+def test_a_parameter_that_there_is_not_is_named_whatever_it_is(site: Site) -> None:
+    assert "no parameter" in site.refused("POST", "topics", **{"name": "half", HALF: 1})[1]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from bench.chromium import Browser, browser, executable
 from confluent_kafka import Consumer, Producer
-from console_site import Site
+from console_site import Site, commit
 from test_console_pipelines import answering, tell
 
 from ottla.client.applications import Announcement
@@ -67,6 +67,32 @@ def test_keys_theme_and_links_lead_through_the_pages(page: Browser, site: Site) 
     page.open(f"{site.address}/c/local/quotas")
     assert page.run("document.documentElement.dataset.theme") == "dark"
     page.click("[data-theme-button]")
+
+
+def test_long_names_and_narrow_windows_leave_all_in_sight(page: Browser, site: Site) -> None:
+    name = "t" * 249
+    site.change("POST", "topics", name=name, partitions=1)
+    broker = site.get("overview")["brokers"][0]
+    commit(f"{broker['host']}:{broker['port']}", "g" * 249, name, 1)
+    try:
+        for path in ("topics", "groups"):
+            page.open(f"{site.address}/c/local/{path}?q={'t' * 9 if path == 'topics' else 'g' * 9}")
+            page.wait_for("document.querySelector('.table td')")
+            assert page.run("document.querySelector('.table').scrollWidth") <= page.run(
+                "document.querySelector('.table').clientWidth"
+            )
+        page.resize(400, 850)
+        for path in (f"topics/{name}?part=settings", "balance", "groups"):
+            page.open(f"{site.address}/c/local/{path}")
+            page.wait_for("'ready' in document.documentElement.dataset")
+            assert page.run("document.documentElement.scrollWidth") <= 400
+            assert page.run("document.querySelector('.brand').offsetHeight") < 40
+            marked = "[...document.querySelectorAll('[aria-current=page]')]"
+            for current in page.run(f"{marked}.map(each => each.getBoundingClientRect().right)"):
+                assert current <= 400
+    finally:
+        page.resize(1280, 900)
+        site.change("DELETE", "topics", name, confirm=name)
 
 
 def test_charts_are_drawn_and_tell_what_was_when_one_points(page: Browser, site: Site) -> None:

@@ -8,6 +8,9 @@ import * as theme from "./theme.js";
 
 for (const part of [theme, forms, live, keys, records, charts, plan]) part.start();
 
+// Where one is stays in sight, in a window too narrow for all there is.
+for (const place of document.querySelectorAll(".sections [aria-current], .tabs [aria-current]")) place.scrollIntoView({ block: "nearest", inline: "nearest" });
+
 document.documentElement.dataset.ready = "";
 
 // Boxes that narrow a list down do so at once.
