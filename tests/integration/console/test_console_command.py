@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -65,6 +66,44 @@ def test_a_broker_has_its_console_beside_it(tmp_path: Path) -> None:
     # The console ends with its broker.
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", int(found[1])), 10).close()
+
+
+def test_a_console_that_dies_is_started_again_and_one_that_cannot_begin_is_not(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ottla.cli.main", "start", "--port", "0", "--data-dir", str(tmp_path)]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for said in ("is not served; all else goes on", "was ended by SIGKILL; starting it again"):
+            with subprocess.Popen(
+                [*command, "--console", str(port)],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            ) as process:
+                assert process.stderr is not None
+                try:
+                    for line in process.stderr:
+                        if "ottla console: http" in line:
+                            (console,) = children_of(process.pid, "console")
+                            os.kill(console, signal.SIGKILL)
+                        if said in line:
+                            break
+                    else:
+                        raise AssertionError(said)
+                    if "again" in said:
+                        assert any("ottla console: http" in line for line in process.stderr)
+                finally:
+                    process.terminate()
+                    process.stderr.read()
+            assert process.returncode == 0
+            taken.close()
+
+
+def children_of(parent: int, word: str) -> list[int]:
+    found = []
+    for each in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        if word in Path(f"/proc/{each}/cmdline").read_bytes().decode().split("\0"):
+            found.append(int(each))
+    return found
 
 
 def test_a_console_that_would_not_get_in_is_refused_at_once(

@@ -104,12 +104,12 @@ class _Child:
                 self._say(f"broker {self.number} was stopped; the others go on")
                 return
             if not self.ready.is_set():
-                raise FailedToStart(f"broker {self.number} did not start: it {_ended(status)}")
+                raise FailedToStart(f"broker {self.number} did not start: it {ended(status)}")
             if was_ready and now() - began < STEADY_S:
                 pause_s = min(pause_s * 2, PAUSE_MAX_S)
             else:
                 pause_s = PAUSE_FIRST_S
-            self._say(f"broker {self.number} {_ended(status)}; starting it again in {pause_s:g} s")
+            self._say(f"broker {self.number} {ended(status)}; starting it again in {pause_s:g} s")
             try:
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
             except TimeoutError:
@@ -179,7 +179,7 @@ async def _lines(stream: asyncio.StreamReader, take: Callable[[str], None]) -> N
         take(rest.decode(errors="replace"))
 
 
-def _ended(status: int) -> str:
+def ended(status: int) -> str:
     if status < 0:
         return f"was ended by {signal.Signals(-status).name}"
     return f"ended with status {status}"
