@@ -34,7 +34,7 @@ HOST = "127.0.0.1"
 DEADLINE_SECONDS = 200.0
 BROKER_PORTS = [str(port) for port in range(9092, 9098)]
 """In a row, as those of several brokers on one machine are."""
-OTHER_PORTS = ["8080", "8081", "9404"]
+OTHER_PORTS = ["8080", "8081", "8083", "9404"]
 
 
 class Block(NamedTuple):
@@ -111,6 +111,7 @@ class Reader:
             except AssertionError:
                 if time.monotonic() > deadline:
                     raise
+                time.sleep(0.1)
 
     def _type(self, block: Block, expected: str) -> None:
         if "ottla stop" in block.text:
@@ -145,7 +146,8 @@ class Reader:
 class _Terminal:
     def __init__(self, commands: str, directory: Path, environment: Mapping[str, str]) -> None:
         # Files, not pipes: nobody reads what a broker says.
-        self._printed, self._complaints = (Path(tempfile.mkstemp(dir=directory.parent)[1]) for _ in range(2))
+        files = Path(tempfile.mkdtemp(dir=directory.parent))
+        self._printed, self._complaints = files / "printed", files / "complaints"
         self._commands = commands
         self.is_broker = "ottla start" in commands
         with open(self._printed, "w") as out, open(self._complaints, "w") as err:

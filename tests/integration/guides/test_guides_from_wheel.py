@@ -34,6 +34,7 @@ def follow(page: Path, environment: Environment, tmp_path: Path) -> list[str]:
         ("consuming.md", ["at_least_once.py", "at_most_once.py", "barista.py", "orders.py"]),
         ("exactly-once.md", ["exactly_once.py", "invoices.py", "read_invoices.py"]),
         ("moving.md", []),
+        ("connect.md", ["countdown.py", "squares.py"]),
         ("console.md", []),
         ("running.md", []),
         ("schema-registry.md", ["read_orders.py", "write_orders.py"]),
