@@ -1,4 +1,4 @@
-"""The program of the guide does what it says (commands: tests/integration/guides), the reference is current."""
+"""The program of the guide does what it says, and the reference is current. Commands: test_guides_from_wheel."""
 
 from __future__ import annotations
 
