@@ -1,4 +1,4 @@
-"""The program of the guide does what it says, and the reference is current. Commands: test_guides_from_wheel."""
+"""The guide's program does what it says; the reference is current. Its commands: tests/integration/guides."""
 
 from __future__ import annotations
 
