@@ -615,10 +615,12 @@ class Node:
     ) -> None:
         """Away from the event loop: who recovers for minutes still votes, and follows the metadata."""
         stored_config = effective_config(self._config, stored)
+        paths = {each.directory_id: path.rstrip("/") or "/" for path, each in directories.items()}
         await logs.open_in_turns(
             lambda topic: resolve_topic(stored_config, stored.config(ResourceType.TOPIC, topic)),
             partial(_topic_id_of, stored, self._config.node_id),
             partial(_is_led_by_another, stored, self._config.node_id),
+            partial(_path_of, stored, self._config.node_id, paths),
         )
         usable = self._usable_dirs(logs)
         if len(usable) < len(self._config.log_dirs):
@@ -787,6 +789,15 @@ def _topic_id_of(image: MetadataImage, node_id: int, partition: TopicPartition) 
     if topic is None or partition.partition >= len(topic.partitions):
         return None
     return topic.id if node_id in topic.partitions[partition.partition].replicas else None
+
+
+def _path_of(
+    image: MetadataImage, node_id: int, paths: Mapping[UUID, str], partition: TopicPartition
+) -> str | None:
+    """The data directory of a log that should be here, if the controller was told of it."""
+    topic = image.topics.get(partition.topic)
+    state = None if topic is None else topic.partition(partition.partition)
+    return None if state is None else paths.get(state.directory(node_id))
 
 
 def _is_led_by_another(image: MetadataImage, node_id: int, partition: TopicPartition) -> bool:

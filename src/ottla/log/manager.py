@@ -60,6 +60,8 @@ ConfigOf: TypeAlias = Callable[[str], LogConfig]
 TopicIdOf: TypeAlias = Callable[[TopicPartition], UUID | None]
 IsElsewhere: TypeAlias = Callable[[TopicPartition], bool]
 """Whether what a log has can be had from another broker, too, so that none of it is kept that is damaged."""
+PathOf: TypeAlias = Callable[[TopicPartition], str | None]
+"""The data directory in which the cluster's metadata has a log, if it names one of this broker's."""
 
 
 class LogInTwoDirs(Exception):
@@ -534,12 +536,14 @@ class LogManager:
         config_of: ConfigOf,
         topic_id_of: TopicIdOf = lambda partition: None,
         is_elsewhere: IsElsewhere = lambda partition: False,
+        path_of: PathOf = lambda partition: None,
     ) -> None:
-        """Open what is in the locked directories. `topic_id_of` is asked for logs that do not know theirs.
+        """Open what is in the locked directories. `topic_id_of` is asked for logs that do not know theirs,
+        `path_of` where there are two of a name.
 
         Blocks, for minutes where much has to be recovered: `open_in_turns` does not.
         """
-        for _ in self._opening(config_of, topic_id_of, is_elsewhere):
+        for _ in self._opening(config_of, topic_id_of, is_elsewhere, path_of):
             pass
 
     async def open_in_turns(
@@ -547,9 +551,10 @@ class LogManager:
         config_of: ConfigOf,
         topic_id_of: TopicIdOf = lambda partition: None,
         is_elsewhere: IsElsewhere = lambda partition: False,
+        path_of: PathOf = lambda partition: None,
     ) -> None:
         """As `open`, in a thread. Nobody may ask for logs before it is done."""
-        steps = self._opening(config_of, topic_id_of, is_elsewhere)
+        steps = self._opening(config_of, topic_id_of, is_elsewhere, path_of)
         clock = self._runtime.clock
         began = clock.monotonic()
         take = asyncio.ensure_future(self._take(steps))
@@ -573,7 +578,7 @@ class LogManager:
             pass
 
     def _opening(
-        self, config_of: ConfigOf, topic_id_of: TopicIdOf, is_elsewhere: IsElsewhere
+        self, config_of: ConfigOf, topic_id_of: TopicIdOf, is_elsewhere: IsElsewhere, path_of: PathOf
     ) -> Iterator[None]:
         """A step for each log."""
         started = self._runtime.clock.monotonic()
@@ -582,7 +587,7 @@ class LogManager:
             if directory.failure is not None:
                 continue
             try:
-                yield from self._open_dir(directory, config_of, topic_id_of, is_elsewhere)
+                yield from self._open_dir(directory, config_of, topic_id_of, is_elsewhere, path_of)
                 self._miss(directory)
                 self._lower_checkpoint(directory)
                 self.cleaner.load(directory.path)
@@ -635,7 +640,12 @@ class LogManager:
             return ()
 
     def _open_dir(
-        self, directory: LogDir, config_of: ConfigOf, topic_id_of: TopicIdOf, is_elsewhere: IsElsewhere
+        self,
+        directory: LogDir,
+        config_of: ConfigOf,
+        topic_id_of: TopicIdOf,
+        is_elsewhere: IsElsewhere,
+        path_of: PathOf,
     ) -> Iterator[None]:
         path = directory.path
         for file in (RECOVERY_POINTS_FILE, START_OFFSETS_FILE, HIGH_WATERMARKS_FILE):
@@ -655,7 +665,7 @@ class LogManager:
                 continue
             other = next((each for each in self._dirs if each.holds(partition)), None)
             if other is not None and not self._replaces(
-                partition, f"{path}/{name}", other, topic_id_of(partition)
+                partition, directory, other, topic_id_of(partition), path_of(partition)
             ):
                 continue
             if not self._disk.is_dir(f"{path}/{name}"):
@@ -698,29 +708,47 @@ class LogManager:
                 STRAY_DIR_SUFFIX,
             )
 
-    def _replaces(self, partition: TopicPartition, path: str, other: LogDir, topic_id: UUID | None) -> bool:
+    def _replaces(
+        self,
+        partition: TopicPartition,
+        directory: LogDir,
+        other: LogDir,
+        topic_id: UUID | None,
+        known_path: str | None,
+    ) -> bool:
         """Whether of two logs of one name the one found last is the right one; the other is set aside.
 
-        A topic may be deleted while a disk fails, and another be made under its name elsewhere.
+        While a disk fails, or is out of `log.dirs`, a topic may be deleted and another be made under its name
+        elsewhere, or a replica be fetched anew into another directory.
         """
+        path, other_path = f"{directory.path}/{partition}", f"{other.path}/{partition}"
         here = read_partition_metadata(self._disk, f"{path}/{PARTITION_METADATA_FILE}")
         there = other.logs[partition].topic_id if partition in other.logs else None
-        if here is None or there is None or here == there:
+        if here is not None and there is not None and here != there:
+            is_right, why = here == topic_id, "of the topic"
+        elif known_path in (directory.path, other.path):
+            is_right, why = known_path == directory.path, "in the directory"
+        else:
             raise LogInTwoDirs(
-                f"{partition} is both in {other.path}/{partition} and {path}; look which one is current, and "
+                f"{partition} is both in {other_path} and {path}; look which one is current, and "
                 "move the other one away"
             )
-        wrong = self.close_log(partition).dir if here == topic_id else path
+        if is_right:
+            if partition in other.logs:
+                self.close_log(partition)
+            other.unopened.pop(partition, None)
+        right, wrong = (path, other_path) if is_right else (other_path, path)
         aside = stray_dir_name(partition, self._runtime.random.getrandbits(128))
         self._disk.rename(wrong, f"{wrong.rpartition('/')[0]}/{aside}")
         log.warning(
-            "%s: there is also the log of another topic of this name, %s, and this one is not of the topic "
-            "that the cluster's metadata knows. It is set aside as %s and not used",
+            "%s: there is also a log of this name in %s, and this one is not %s that the cluster's metadata "
+            "knows. It is set aside as %s and not used",
             wrong,
-            path if here == topic_id else f"{other.path}/{partition}",
+            right,
+            why,
             aside,
         )
-        return here == topic_id
+        return is_right
 
     def _lower_checkpoint(self, directory: LogDir) -> None:
         """Where recovery cut a log below its recovery point, a second crash must not trust the old one."""

@@ -36,12 +36,15 @@ class Broker:
         self.properties = {"node.id": "1", **properties}
 
     def start(
-        self, config_of: Callable[[str], LogConfig] = default_config, topic_id: UUID | None = None
+        self,
+        config_of: Callable[[str], LogConfig] = default_config,
+        topic_id: UUID | None = None,
+        known_path: str | None = None,
     ) -> LogManager:
         config = BrokerConfig.from_properties(self.properties)
         manager = LogManager(self.kit.runtime, config, self.dirs)
         manager.lock()
-        manager.open(config_of, lambda partition: topic_id)
+        manager.open(config_of, lambda partition: topic_id, path_of=lambda partition: known_path)
         return manager
 
     def stop(self, manager: LogManager, broker_epoch: int = -1) -> None:
@@ -146,6 +149,49 @@ def test_of_two_logs_of_a_name_the_one_of_a_deleted_topic_is_set_aside(kept: str
     assert len(aside) == 1
     broker.stop(settled)
     broker.start(topic_id=found.topic_id)
+
+
+@pytest.mark.parametrize("kept", DIRS)
+@pytest.mark.parametrize(
+    "unknown", [None, *DIRS], ids=["both say whose they are", "the first does not", "the second"]
+)
+def test_of_two_logs_of_a_topic_the_one_in_the_directory_that_is_known_is_used(
+    kept: str, unknown: str | None
+) -> None:
+    """A directory comes back whose replica was fetched anew into another one; or a power cut took what says
+    whose log it is."""
+    broker = Broker()
+    manager = broker.start()
+    fill(create(manager, "orders"), 10)
+    broker.stop(manager)
+    broker.disk.rename("/disk1/orders-0", "/disk2/orders-0")
+    again = broker.start()
+    broker.disk.make_dirs("/disk1/orders-0")
+    broker.disk.replace_file("/disk1/orders-0/partition.metadata", encode_partition_metadata(TOPIC_ID))
+    broker.stop(again)
+    if unknown is not None:
+        broker.disk.replace_file(f"{unknown}/orders-0/partition.metadata", b"")
+    settled = broker.start(topic_id=TOPIC_ID, known_path=kept)
+    found = settled.get(ORDERS)
+    assert found is not None and found.dir == f"{kept}/orders-0"
+    assert found.next_offset == (0 if kept == "/disk1" else 10)
+    aside = [f"{path}/{name}" for path in DIRS for name in broker.disk.list_dir(path) if "-stray" in name]
+    assert len(aside) == 1 and not aside[0].startswith(kept)
+    broker.stop(settled)
+    broker.start()
+
+
+def test_a_log_that_could_not_be_opened_gives_way_to_the_right_one() -> None:
+    broker = Broker()
+    manager = broker.start()
+    fill(create(manager, "orders"), 10)
+    broker.stop(manager)
+    broker.disk.make_dirs("/disk2/orders-0")
+    broker.disk.fail("open", 5, path="/disk1/orders-0")
+    settled = broker.start(topic_id=TOPIC_ID, known_path="/disk2")
+    found = settled.get(ORDERS)
+    assert found is not None and found.dir == "/disk2/orders-0"
+    assert not settled.has_unopened(ORDERS)
 
 
 def test_what_is_no_partition_is_left_alone() -> None:
