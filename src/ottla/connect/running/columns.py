@@ -26,6 +26,7 @@ _WHOLE: Final[dict[type[Converter], str]] = {
     IntegerConverter: "int",
     LongConverter: "bigint",
 }
+_BYTES: Final = {"smallint": 2, "int": 4, "bigint": 8}
 _KINDS: Final = {
     "boolean": "boolean",
     "tinyint": "int8",
@@ -67,7 +68,9 @@ def read_columns(rows: Any, converters: Converters, given: Mapping[str, str]) ->
         read, is_wrong = _read(name, converter, given.get(f"{name}.schema"))
         rows = rows.withColumn(f"{name}_read", read)
         if is_wrong is not None:
-            reason = f"the {name} is not JSON as {name}.schema has it"
+            is_json = isinstance(converter, JsonConverter)
+            wanted = f"JSON as {name}.schema has it" if is_json else f"what {type(converter).__name__} reads"
+            reason = f"the {name} is not {wanted}"
             wrong.append(F.when(is_wrong(F.col(f"{name}_read")), F.lit(reason)))
     rows = rows.withColumn(UNREADABLE, F.coalesce(*wrong, F.lit(None).cast("string")))
     for name in ("key", "value"):
@@ -128,7 +131,7 @@ def _read(name: str, converter: Converter, schema: str | None) -> tuple[Any, Cal
     if isinstance(converter, ByteArrayConverter):
         return column, None
     if isinstance(converter, StringConverter):
-        return column.cast("string"), None
+        return column.cast("string"), lambda found: ~F.is_valid_utf8(found)
     if isinstance(converter, JsonConverter):
         text = column.cast("string")
         if converter.config["schemas.enable"]:
@@ -137,16 +140,21 @@ def _read(name: str, converter: Converter, schema: str | None) -> tuple[Any, Cal
             return text, None
         kind = DataType.fromDDL(schema)
         if not isinstance(kind, StructType):
-            return F.from_json(text, schema), None
+            return F.from_json(text, schema), lambda found: found.isNull() & (F.trim(text) != "null")
         read = F.from_json(
             text, StructType([*kind.fields]).add(CORRUPT, "string"), {"columnNameOfCorruptRecord": CORRUPT}
         )
         return read, lambda found: found[CORRUPT].isNotNull()
     if isinstance(converter, BooleanConverter):
-        return column == F.lit(b"\1"), None
+        return column == F.lit(b"\1"), lambda _: ~column.isin(b"\0", b"\1")
     whole = _WHOLE.get(type(converter))
     if whole is not None:
-        return F.conv(F.hex(column), 16, -10).cast(whole), None
+        size = _BYTES[whole]
+        number = F.when(F.length(column) == size, F.conv(F.hex(column), 16, -10).cast("bigint"))
+        bound = 1 << 8 * size - 1
+        if size < _BYTES["bigint"]:
+            number = F.when(number >= bound, number - 2 * bound).otherwise(number)
+        return number.cast(whole), lambda _: F.length(column) != size
     raise ConnectError(f"{type(converter).__name__} cannot be used on Spark")
 
 
