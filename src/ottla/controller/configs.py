@@ -6,7 +6,7 @@ A resource changes as a whole or not at all. Which keys there are, and what they
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ from ottla.config.listener_settings import parse_listener_key
 from ottla.controller.command import Deciding, Result, check_size
 from ottla.controller.topic_names import check_name
 from ottla.metadata.image import MetadataImage, ResourceType
-from ottla.metadata.records import ConfigRecord, MetadataRecord
+from ottla.metadata.records import NO_LEADER, ConfigRecord, MetadataRecord, PartitionChangeRecord
 from ottla.wire.errors import (
     BrokerIdNotRegistered,
     InvalidConfig,
@@ -175,8 +175,26 @@ def _alter_resource(
 
         # Who was eligible under the old number may lack what was committed under the new one.
         is_topic = resource.resource_type == ResourceType.TOPIC
-        records.append(ClearElrRecord(topic_name=resource.resource_name if is_topic else ""))
+        name = resource.resource_name if is_topic else ""
+        records.append(ClearElrRecord(topic_name=name))
+        records += _kept_where_nobody_leads(image, [name] if is_topic else image.topics)
     return records
+
+
+def _kept_where_nobody_leads(image: MetadataImage, topics: Iterable[str]) -> Iterator[PartitionChangeRecord]:
+    """Nothing is committed there under the new number until one of the old eligible replicas leads; without
+    them nobody ever could, but uncleanly. Apache Kafka forgets them; it reads these records as we do."""
+    for topic in map(image.topics.__getitem__, topics):
+        for index, partition in enumerate(topic.partitions):
+            if partition.leader == NO_LEADER and (
+                partition.eligible_leader_replicas or partition.last_known_elr
+            ):
+                yield PartitionChangeRecord(
+                    partition_id=index,
+                    topic_id=topic.id,
+                    eligible_leader_replicas=partition.eligible_leader_replicas,
+                    last_known_elr=partition.last_known_elr,
+                )
 
 
 def altered_values(

@@ -26,6 +26,7 @@ FOUND = [
     ("cluster-disks", 770003),  # to look for a file on a disk that fails ended the node
     ("cluster-disks", 880005),  # a power cut left a hole in a compacted replica, behind a segment's end
     ("cluster-disks", 992014),  # a log whose topic a power cut had hidden lay in two directories: no start
+    ("cluster-disks", 993032),  # a new min.insync.replicas took the last that could lead a partition
     ("cluster", 1),  # a follower was held back by the answer to a question of an earlier epoch
 ]
 

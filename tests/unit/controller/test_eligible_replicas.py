@@ -67,6 +67,23 @@ def test_a_new_minimum_forgets_who_was_eligible(
     assert cluster.partition("t").eligible_leader_replicas == (() if forgotten else (1,))
 
 
+@pytest.mark.parametrize(("kind", "name"), [(ResourceType.BROKER, ""), (ResourceType.TOPIC, "t")])
+def test_with_a_new_minimum_who_is_eligible_may_still_lead_where_nobody_does(kind: int, name: str) -> None:
+    cluster = Cluster(1, 2, eligible=True)
+    cluster.apply(
+        [ConfigRecord(resource_type=ResourceType.BROKER, resource_name="", name=ISR_MIN, value="2")]
+    )
+    cluster.topic("t", (1, 2))
+    for broker in (1, 2):
+        cluster.heartbeat(broker, fence=True)
+    before = cluster.partition("t")
+    assert (before.leader, before.isr) == (-1, ()) and 2 in before.eligible_leader_replicas
+    assert alter(cluster, kind, name, "1") is None
+    assert cluster.partition("t").eligible_leader_replicas == before.eligible_leader_replicas
+    cluster.heartbeat(2)
+    assert cluster.partition("t").leader == 2
+
+
 def test_without_the_feature_any_broker_may_have_its_own_minimum() -> None:
     cluster = Cluster(1)
     assert alter(cluster, ResourceType.BROKER, "1", "2") is not ErrorCode.invalid_config
