@@ -88,7 +88,7 @@ async def flow_status(settings: FlowSettings, interval_s: float = 1.0) -> FlowSt
         started = time.monotonic()
         topics = Topics(look.source, look.target, settings)
         found = await topics.find()
-        out_of_sync = await _topics_out_of_sync(topics, look.target, settings)
+        out_of_sync = await _topics_out_of_sync(topics, settings)
         out_of_sync += await _groups_out_of_sync(look, settings)
         await asyncio.sleep(max(0.0, interval_s - (time.monotonic() - started)))
         after = await positions.read()
@@ -151,10 +151,10 @@ def _remote(partition: Partition, settings: FlowSettings) -> Partition:
     return partition._replace(topic=settings.remote(partition.topic))
 
 
-async def _topics_out_of_sync(topics: Topics, target: ClusterClient, settings: FlowSettings) -> list[str]:
+async def _topics_out_of_sync(topics: Topics, settings: FlowSettings) -> list[str]:
     found = await topics.find()
     remotes = {name: settings.remote(name) for name in found}
-    existing = await target.topics(remotes.values())
+    existing = await topics.existing(remotes.values())
     told = []
     for name, topic in found.items():
         there = existing.get(remotes[name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 _log = logging.getLogger(__name__)
 _FACTOR: Final = 2
+_LOOKS: Final = 50
+_LOOK_S: Final = 0.1
 _STATIC_BROKER: Final = configs.SOURCES.index("STATIC_BROKER_CONFIG")
 _ANY: Final = 1
 
@@ -55,16 +58,31 @@ class Topics:
         """Makes what the target lacks. One topic that cannot be made does not keep others from it."""
         found = await self.find()
         remotes = {name: self._settings.remote(name) for name in found}
-        existing = await self._target.topics(remotes.values())
+        existing = await self.existing(remotes.values())
         missing = [name for name in found if remotes[name] not in existing]
         described = await self.source_configs(missing)
-        for name in missing:
-            await self._create(name, found[name], described.get(name, []))
+        made = {
+            remotes[name]
+            for name in missing
+            if await self._create(name, found[name], described.get(name, []))
+        }
         for name, topic in found.items():
             there = existing.get(remotes[name])
             if there is not None and len(there.partitions) < len(topic.partitions):
                 await self._grow(remotes[name], len(topic.partitions))
-        self.take(found, await self._target.topics(remotes.values()))
+        for _ in range(_LOOKS):
+            existing = await self.existing(remotes.values())
+            if made <= existing.keys():
+                break
+            # Not all brokers have heard of them yet, and the next time may be minutes away.
+            await asyncio.sleep(_LOOK_S)
+        self.take(found, existing)
+
+    async def existing(self, remotes: Iterable[str]) -> dict[str, TopicInfo]:
+        """Those that the target has. They are not asked for by name: of one that may not be seen, or whose
+        name is too long, the answer would be an error of all."""
+        there = await self._target.topics_matching(".*")
+        return {name: there[name] for name in remotes if name in there}
 
     def take(self, found: Mapping[str, TopicInfo], existing: Mapping[str, TopicInfo]) -> None:
         """What the source and the target have."""
@@ -81,7 +99,28 @@ class Topics:
         }
 
     async def source_configs(self, names: Iterable[str]) -> dict[str, list[configs.Setting]]:
-        return await configs.describe_configs(self._source, configs.TOPIC, sorted(names))
+        return await self._described(self._source, self._settings.source.alias, sorted(names))
+
+    async def _described(
+        self, cluster: ClusterClient, alias: str, names: list[str]
+    ) -> dict[str, list[configs.Setting]]:
+        """Without topics whose settings may not be seen, which keep nobody from those of the others."""
+        try:
+            return await configs.describe_configs(cluster, configs.TOPIC, names)
+        except KafkaError as error:
+            if error.code == ErrorCode.unknown_topic_or_partition:
+                # Gone since topics were looked at.
+                raise
+            if len(names) == 1:
+                self._tell_once(
+                    f"{self._settings.name}: settings of {names[0]} cannot be read in {alias}, and are not "
+                    f"mirrored: {error}"
+                )
+                return {}
+        found: dict[str, list[configs.Setting]] = {}
+        for name in names:
+            found |= await self._described(cluster, alias, [name])
+        return found
 
     def wanted_configs(self, described: Iterable[configs.Setting]) -> dict[str, str | None]:
         """What a topic of the target should be set to; None for what should be its cluster's default."""
@@ -99,7 +138,7 @@ class Topics:
         """By names in the target: what has to be set there, and what to be given back its default."""
         described = await self.source_configs(self.known)
         remotes = [topic.remote for topic in self.known.values()]
-        there = await configs.describe_configs(self._target, configs.TOPIC, remotes)
+        there = await self._described(self._target, self._settings.target.alias, remotes)
         differing = {}
         for name, settings in described.items():
             remote = self.known[name].remote
@@ -162,7 +201,8 @@ class Topics:
         except KafkaError as error:
             self._tell_once(f"{self._settings.name}: access rules cannot be made in the target: {error}")
 
-    async def _create(self, name: str, topic: TopicInfo, described: Iterable[configs.Setting]) -> None:
+    async def _create(self, name: str, topic: TopicInfo, described: Iterable[configs.Setting]) -> bool:
+        """Whether it is there now."""
         remote = self._settings.remote(name)
         wanted = self.wanted_configs(described)
         values = {key: value for key, value in wanted.items() if value is not None}
@@ -177,10 +217,12 @@ class Topics:
             )
         except KafkaError as error:
             # Another process of the mirror may have been faster.
-            if error.code != ErrorCode.topic_already_exists:
-                self._tell_once(f"{self._settings.name}: {remote} cannot be made in the target: {error}")
-        else:
-            _log.info("%s: made %s with %d partitions", self._settings.name, remote, len(topic.partitions))
+            if error.code == ErrorCode.topic_already_exists:
+                return True
+            self._tell_once(f"{self._settings.name}: {remote} cannot be made in the target: {error}")
+            return False
+        _log.info("%s: made %s with %d partitions", self._settings.name, remote, len(topic.partitions))
+        return True
 
     async def _grow(self, remote: str, count: int) -> None:
         try:

@@ -147,6 +147,26 @@ def test_status_tells_of_what_was_deleted_before_it_was_mirrored(
     assert values_of(read(there, "a.short", 40, 1)) == [[str(n) for n in (*range(30), *range(50, 60))]]
 
 
+def test_a_topic_that_the_target_cannot_have_keeps_no_other_from_being_mirrored(
+    source: InProcessBroker,
+    target: InProcessBroker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    here, there = source.bootstrap_servers, target.bootstrap_servers
+    # With a prefix its name is longer than names may be.
+    long = "long".ljust(249, "x")
+    create(here, long, 1)
+    create(here, "fits", 1)
+    produce(here, "fits", ["one"], 1)
+    settings = properties(here, there, topics="long.*, fits")
+    with mirroring(settings):
+        assert values_of(read(there, "a.fits", 1, 1)) == [["one"]]
+    assert f"a.{long} cannot be made in the target" in caplog.text
+    assert f"topic a.{long} does not exist in b" in status(settings, tmp_path / "mm2", capsys)["outOfSync"]
+
+
 def test_partitions_without_a_leader_keep_no_others_from_going_on(
     target: InProcessBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
