@@ -5,6 +5,7 @@ python demo.py
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -38,7 +39,11 @@ def main() -> int:
         if any(lake.glob("date=*")):
             print("a report from the lake, on a Spark of its own; Ctrl-C again does without", flush=True)
             with suppress(KeyboardInterrupt):
-                subprocess.run([sys.executable, "report.py", str(lake)], cwd=HERE, check=False)
+                # Spark's log goes with the demo.
+                environment = {**os.environ, "TMPDIR": str(stage.directory)}
+                subprocess.run(
+                    [sys.executable, "report.py", str(lake)], cwd=HERE, env=environment, check=False
+                )
     return 0
 
 
