@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -37,8 +37,8 @@ from ottla.connect.lines import LINES_MAX
 from ottla.connect.metrics import page
 from ottla.connect.offset_requests import read_wanted
 from ottla.connect.plugins import Kind
+from ottla.connect.rest import openapi
 from ottla.connect.rest.loggers import Loggers
-from ottla.connect.rest.openapi import described
 from ottla.connect.state.configs import RestartAsked, TargetState
 from ottla.connect.state.entries import TaskId
 
@@ -87,13 +87,9 @@ def connect_app(herder: Herder, cluster_id: Callable[[], str | None], address: C
         ("/connector-plugins/{plugin}/config/validate", {"PUT": routes.validate}),
         ("/admin/loggers", {"GET": routes.list_loggers}),
         ("/admin/loggers/{logger}", {"GET": routes.logger, "PUT": routes.set_logger}),
+        (openapi.PAGE, {"GET": routes.api_page}),
+        (openapi.DOCUMENT, {"GET": routes.api_document}),
     ]
-    operations = {path: list(handlers) for path, handlers in paths}
-
-    async def openapi(_: Request) -> Response:
-        return JSONResponse(described(operations))
-
-    paths.append(("/openapi.json", {"GET": openapi}))
     origins = herder.settings["access.control.allow.origin"]
     middleware = []
     if origins:
@@ -404,6 +400,14 @@ class _Routes:
         except RestError as error:
             raise RestError(SERVER_ERROR, f"{_BAD_REQUEST_CLASS}: {error}") from None
         return JSONResponse(validation.described())
+
+    # What there is to ask
+
+    async def api_page(self, _: Request) -> Response:
+        return HTMLResponse(openapi.page())
+
+    async def api_document(self, _: Request) -> Response:
+        return JSONResponse(openapi.described())
 
     # Loggers
 
