@@ -79,6 +79,8 @@ lint: $(INSTALLED) ## Check style, types and layers
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@twice=$$(find tests -name 'test_*.py' -exec basename {} \; | sort | uniq -d); test -z "$$twice" || \
+		{ echo "two files of tests have one name, so that pytest imports only one of them: $$twice" >&2; exit 1; }
 
 audit: $(INSTALLED) ## Look for known vulnerabilities of what is installed
 	@test -x $(AUDIT)/bin/pip-audit || { $(PYTHON) -m venv $(AUDIT) && \
