@@ -21,6 +21,7 @@ from ottla.client.peer import PeerUnusable
 from ottla.client.pem_stores import SecurityError
 from ottla.client.produce import PartitionProducer
 from ottla.client.transaction import new_producer
+from ottla.connect.running.known_settings import EVERY_CLIENT, knows_all
 from ottla.records.compression import CODEC_NAMES
 from ottla.records.producer import ProducerIdentity
 from ottla.records.stamp import next_sequence, stamped
@@ -37,37 +38,21 @@ _BUFFER_BYTES_DEFAULT: Final = 32 * 1024 * 1024
 _DELIVERY_MS_DEFAULT: Final = 300_000
 _COUNTS_S: Final = 300.0
 _LOOK_S: Final = 0.1
-_KNOWN: Final = frozenset(
-    (
-        "acks",
-        "batch.size",
-        "bootstrap.servers",
-        "buffer.memory",
-        "client.id",
-        "compression.type",
-        "connections.max.idle.ms",
-        "default.api.timeout.ms",
-        "delivery.timeout.ms",
-        "enable.idempotence",
-        "key.serializer",
-        "linger.ms",
-        "max.block.ms",
-        "max.in.flight.requests.per.connection",
-        "max.request.size",
-        "metadata.max.age.ms",
-        "receive.buffer.bytes",
-        "reconnect.backoff.max.ms",
-        "reconnect.backoff.ms",
-        "request.timeout.ms",
-        "retries",
-        "retry.backoff.max.ms",
-        "retry.backoff.ms",
-        "send.buffer.bytes",
-        "socket.connection.setup.timeout.ms",
-        "value.serializer",
-    )
-)
-_SECURITY: Final = ("security.", "ssl.", "sasl.")
+_KNOWN: Final = EVERY_CLIENT | {
+    "acks",
+    "batch.size",
+    "buffer.memory",
+    "compression.type",
+    "delivery.timeout.ms",
+    "enable.idempotence",
+    "key.serializer",
+    "linger.ms",
+    "max.block.ms",
+    "max.in.flight.requests.per.connection",
+    "max.request.size",
+    "retries",
+    "value.serializer",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +67,7 @@ class ProducerSettings:
 
 def settings_of(client: Mapping[str, str]) -> ProducerSettings | None:
     """None if a producer's settings ask for what only the other client does."""
-    if any(name not in _KNOWN and not name.startswith(_SECURITY) for name in client):
+    if not knows_all(client, _KNOWN):
         return None
     codec = client.get("compression.type", "none").lower()
     timeout = {"default.api.timeout.ms": client.get("delivery.timeout.ms", str(_DELIVERY_MS_DEFAULT))}

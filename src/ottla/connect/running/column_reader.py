@@ -21,6 +21,7 @@ from ottla.client.peer import PeerLost, PeerUnusable
 from ottla.client.pem_stores import SecurityError
 from ottla.connect.errors import ConnectError
 from ottla.connect.plugin import Partition
+from ottla.connect.running.known_settings import EVERY_CLIENT, knows_all
 from ottla.records.batch import iter_headers
 from ottla.spark.connection import Connection
 from ottla.wire.api import ApiKey
@@ -38,42 +39,26 @@ _RESETS: Final = {
     "earliest": EARLIEST, "smallest": EARLIEST, "beginning": EARLIEST,
     "latest": LATEST, "largest": LATEST, "end": LATEST,
 }  # fmt: skip
-_KNOWN: Final = frozenset(
-    (
-        "allow.auto.create.topics",
-        "auto.offset.reset",
-        "bootstrap.servers",
-        "client.id",
-        "connections.max.idle.ms",
-        "default.api.timeout.ms",
-        "fetch.max.bytes",
-        "fetch.max.wait.ms",
-        "fetch.min.bytes",
-        "group.id",
-        "group.instance.id",
-        "group.protocol",
-        "heartbeat.interval.ms",
-        "isolation.level",
-        "key.deserializer",
-        "max.partition.fetch.bytes",
-        "max.poll.interval.ms",
-        "max.poll.records",
-        "metadata.max.age.ms",
-        "partition.assignment.strategy",
-        "receive.buffer.bytes",
-        "reconnect.backoff.max.ms",
-        "reconnect.backoff.ms",
-        "request.timeout.ms",
-        "retry.backoff.max.ms",
-        "retry.backoff.ms",
-        "send.buffer.bytes",
-        "session.timeout.ms",
-        "socket.connection.setup.timeout.ms",
-        "topic.metadata.refresh.interval.ms",
-        "value.deserializer",
-    )
-)
-_SECURITY: Final = ("security.", "ssl.", "sasl.")
+_KNOWN: Final = EVERY_CLIENT | {
+    "allow.auto.create.topics",
+    "auto.offset.reset",
+    "fetch.max.bytes",
+    "fetch.max.wait.ms",
+    "fetch.min.bytes",
+    "group.id",
+    "group.instance.id",
+    "group.protocol",
+    "heartbeat.interval.ms",
+    "isolation.level",
+    "key.deserializer",
+    "max.partition.fetch.bytes",
+    "max.poll.interval.ms",
+    "max.poll.records",
+    "partition.assignment.strategy",
+    "session.timeout.ms",
+    "topic.metadata.refresh.interval.ms",
+    "value.deserializer",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +76,7 @@ class ReaderSettings:
 
 def settings_of(client: Mapping[str, str]) -> ReaderSettings | None:
     """None if a consumer's settings ask for what only the other client does."""
-    if any(name not in _KNOWN and not name.startswith(_SECURITY) for name in client):
+    if not knows_all(client, _KNOWN):
         return None
     try:
         return ReaderSettings(
