@@ -33,6 +33,16 @@ def test_pages_are_counted_by_the_minute() -> None:
     assert {row["from_ms"]: row["views"] for row in rows} == {0: 2, MINUTE: 1}
 
 
+def test_views_of_one_partition_count_behind_hours_of_another() -> None:
+    with TopologyTestDriver(pipeline.build()) as driver:
+        views = driver.create_input_topic("page-views", str, dict)
+        for visitor, minute in (("ann", 0), ("ann", 600), ("bob", 0), ("bob", 600)):
+            views.pipe_input(visitor, {"page": "home"}, minute * MINUTE)
+        latest = driver.create_output_topic("top-pages", str, dict).read_map()
+    assert {row["from_ms"]: row["views"] for row in latest.values()} == {0: 2, 600 * MINUTE: 2}
+    assert [row["views"] for row in live.popular(latest.values())] == [2]
+
+
 def test_a_step_counts_once_and_in_order() -> None:
     with TopologyTestDriver(pipeline.build()) as driver:
         topics = {
