@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import random
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from tests.integration.examples.orders_example import read_committed
 from tests.integration.examples.test_log_examples import load_example
+from tests.soak.pipeline_kills import KILLS, kill_again_and_again, sorted_by_key
 from tests.spark.processes import wait_until
 
 agent = load_example("metrics/agent.py")
@@ -28,35 +26,6 @@ pytest.importorskip("pyspark", reason="needs the extra ottla[spark]")
 pytestmark = [pytest.mark.soak, pytest.mark.spark, pytest.mark.timeout(900)]
 
 HOSTS = 5
-KILLS = 4
-LATER_S_MAX = 6.0
-
-
-def kill_again_and_again(stage: Any, topic: str) -> None:
-    """The pipeline, each time a while after it has written something to the topic since its start."""
-    seed = os.environ.get("OTTLA_KILL_SEED") or str(time.time_ns() % 1_000_000)
-    print(f"OTTLA_KILL_SEED={seed}")
-    dice = random.Random(seed)
-    for life in range(KILLS + 1):
-        pipeline = stage.run_pipeline("pipeline.py")
-        before = end_of(stage.bootstrap_servers, topic)
-        wait_until(
-            lambda: end_of(stage.bootstrap_servers, topic) > before,  # noqa: B023
-            180,
-            "results of a pipeline that was started",
-        )
-        if life < KILLS:
-            time.sleep(dice.uniform(0, LATER_S_MAX))
-            stage.kill(pipeline)
-
-
-def end_of(servers: str, topic: str) -> int:
-    """Of all partitions together. To read a topic that is always written to may never come to an end."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "end"})
-    partitions = consumer.list_topics(topic, 30).topics[topic].partitions
-    ends = [consumer.get_watermark_offsets(TopicPartition(topic, number), 30)[1] for number in partitions]
-    consumer.close()
-    return sum(ends)
 
 
 def test_each_alert_is_told_once() -> None:
@@ -113,8 +82,3 @@ def alerts_of(readings: list[tuple[str, Any]]) -> list[tuple[str, str]]:
             if alarms[key].is_raised != before.is_raised:
                 told.append((key, "raised" if alarms[key].is_raised else "cleared"))
     return sorted_by_key(told)
-
-
-def sorted_by_key(told: Any) -> list[tuple[str, str]]:
-    """In the order of each key, which is all that topics keep."""
-    return sorted(told, key=lambda each: each[0])
