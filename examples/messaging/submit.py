@@ -29,6 +29,8 @@ def main() -> int:
         {
             "bootstrap.servers": given.bootstrap_server,
             "batch.num.messages": 10,
+            # Nor fill one partition after the other: who reads only another had nothing to do.
+            "sticky.partitioning.linger.ms": 0,
             "enable.metrics.push": False,
         }
     )

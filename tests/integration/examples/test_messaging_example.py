@@ -5,16 +5,27 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import AcknowledgeType
+from confluent_kafka import AcknowledgeType, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from tests.integration.examples.test_log_examples import load_example
 
+from ottla.testing import InProcessBroker
+
+submit = load_example("messaging/submit.py")
 worker = load_example("messaging/worker.py")
 subscriber = load_example("messaging/subscriber.py")
 DEMO = Path(__file__).parents[3] / "examples" / "messaging" / "demo.py"
 JOB = json.dumps({"id": "1", "text": "x"}).encode()
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with InProcessBroker() as broker:
+        yield broker.bootstrap_servers
 
 
 def fails(job: dict[str, str], tries: int) -> str:
@@ -49,6 +60,19 @@ def test_an_event_that_comes_twice_counts_once() -> None:
     seen = subscriber.Seen()
     assert list(seen.new([b'{"id": "a"}', b'{"id": "b"}', b'{"id": "a"}'])) == ["a", "b"]
     assert (len(seen), seen.twice) == (2, 1)
+
+
+@pytest.mark.parametrize("queue", [f"jobs-{number}" for number in range(5)])
+def test_jobs_are_spread_over_partitions(servers: str, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(queue, 2)])[queue].result(30)
+    monkeypatch.setattr(submit, "JOBS", queue)
+    monkeypatch.setattr(sys, "argv", ["submit.py", "--many", "2000", "--bootstrap-server", servers])
+    assert submit.main() == 0
+    ends = admin.list_offsets({TopicPartition(queue, number): OffsetSpec.latest() for number in (0, 1)})
+    counts = [end.result(30).offset for end in ends.values()]
+    assert sum(counts) == 2000
+    assert min(counts) > 800, "who reads only that partition is soon without jobs"
 
 
 @pytest.mark.slow
