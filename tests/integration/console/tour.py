@@ -311,6 +311,8 @@ def groups(tour: Tour) -> None:
     tour.open("/groups/load-readers", "document.querySelectorAll('.chart path.line').length >= 2")
     assert "a-reader" in page.text()
     assert page.run("document.querySelectorAll('tbody .chip').length") == 6
+    # Who reads what is drawn: all six in the row of the one reader.
+    assert page.run("document.querySelectorAll('.replicas tbody tr:only-child td.held').length") == 6
     commit(tour.bootstrap, "shipping", "orders", 3)
     tour.open("/groups?q=shipping", "document.querySelector('tbody a')")
     page.click("thead a[href*='sort=lag']")
@@ -340,7 +342,8 @@ def share_groups(tour: Tour) -> None:
         tour.open(
             "/groups/sharers",
             "document.querySelector('tbody .chip')"
-            " && document.querySelector('tbody').innerText.includes('for-a-moment')",
+            " && document.querySelector('tbody').innerText.includes('for-a-moment')"
+            " && document.querySelector('.replicas td.held')",
         )
     tour.open("/groups/sharers", "document.querySelector('[data-opens=reset]')")
     page.click("[data-opens=reset]")

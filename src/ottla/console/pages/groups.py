@@ -21,6 +21,7 @@ from ottla.console.html import (
     span,
     together,
 )
+from ottla.console.pages.assignment import assignment
 from ottla.console.pages.charts import lag_charts
 from ottla.console.pages.page import View, page
 from ottla.console.pages.parts import (
@@ -99,6 +100,7 @@ async def group_page(cluster: Cluster, asked: api.OneGroup) -> View:
     found = await api.group(cluster, asked)
     name = found["name"]
     is_share = found["type"].lower() == "share"
+    drawn = assignment(found["members"], found["partitions"])
     actions: list[Child] = []
     dialogs: list[Child] = []
     if not cluster.read_only:
@@ -121,6 +123,7 @@ async def group_page(cluster: Cluster, asked: api.OneGroup) -> View:
         ),
         lag_charts(api_path(cluster, "groups", name, "history")),
         section(h2("Members"), _members(cluster, found)),
+        section(h2("Who reads what"), drawn) if drawn else None,
         section(h2("Partitions"), _lags(cluster, found, "Done before" if is_share else "Committed")),
         dialogs,
     )

@@ -20,14 +20,11 @@ from ottla.console.html import (
     p,
     section,
     span,
-    table,
-    tbody,
-    td,
     th,
-    thead,
     together,
     tr,
 )
+from ottla.console.pages.cells import DRAWN_PARTITIONS_MAX, cell, cells_row, legend, more, picture_of_cells
 from ottla.console.pages.charts import traffic_charts
 from ottla.console.pages.page import View, page
 from ottla.console.pages.parts import (
@@ -49,8 +46,6 @@ from ottla.console.pages.parts import (
     typed_name,
 )
 from ottla.console.pages.settings import settings_section
-
-DRAWN_PARTITIONS_MAX = 64
 
 
 @page("/topics")
@@ -228,38 +223,21 @@ def _picture(found: dict[str, Any]) -> Html:
     drawn = found["partitions"][:DRAWN_PARTITIONS_MAX]
     brokers = sorted({*found["brokers"], *(broker for each in drawn for broker in each["replicas"])})
 
-    def cell(broker: int, each: dict[str, Any]) -> Html:
+    def place(broker: int, each: dict[str, Any]) -> Html:
         if broker not in each["replicas"]:
-            return td(class_="replica")
+            return cell()
         if broker == each["leader"]:
-            return td(
-                "L", class_="replica leads", title=f"partition {each['partition']}: broker {broker} leads"
-            )
+            return cell("leads", "L", f"partition {each['partition']}: broker {broker} leads")
         if broker in each["isr"]:
-            return td("F", class_="replica follows", title=f"partition {each['partition']}: in sync")
-        return td("!", class_="replica lags", title=f"partition {each['partition']}: not in sync")
+            return cell("follows", "F", f"partition {each['partition']}: in sync")
+        return cell("lags", "!", f"partition {each['partition']}: not in sync")
 
-    rows = [
-        tr(th(f"Broker {broker}", scope="row"), [cell(broker, each) for each in drawn]) for broker in brokers
-    ]
-    heads = [th(each["partition"], scope="col") for each in drawn]
-    left = len(found["partitions"]) - len(drawn)
+    heads = tr(th("Partition", scope="col"), [th(each["partition"], scope="col") for each in drawn])
+    rows = [cells_row(f"Broker {broker}", [place(broker, each) for each in drawn]) for broker in brokers]
+    left = more(len(found["partitions"]) - len(drawn), "partition", "partitions")
     return together(
-        p(
-            span("L", class_="replica leads"),
-            " leads  ",
-            span("F", class_="replica follows"),
-            " follows in sync  ",
-            span("!", class_="replica lags"),
-            " not in sync",
-            class_="quiet legend",
-        ),
-        div(
-            table(thead(tr(th("Partition", scope="col"), heads)), tbody(rows), class_="replicas"),
-            class_="table",
-            tabindex="0",
-        ),
-        p(f"{left} more partitions are not drawn.", class_="quiet") if left else None,
+        legend(("leads", "L", "leads"), ("follows", "F", "follows in sync"), ("lags", "!", "not in sync")),
+        picture_of_cells(heads, rows, "Replicas across brokers", left),
     )
 
 
