@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from bench.chromium import Browser, browser, executable
@@ -15,6 +16,7 @@ from console_site import Site, commit
 from test_console_pipelines import answering, tell
 
 from ottla.client.applications import Announcement
+from ottla.console.records.scan import walk
 from ottla.testing import InProcessBroker
 
 pytestmark = pytest.mark.skipif(executable() is None, reason="needs Chromium: apt-get install chromium")
@@ -136,6 +138,29 @@ def test_live_records_come_without_end_and_without_growing(
     assert rows(page) <= 500
     page.click("[data-stop]")
     page.wait_for("document.querySelector('#progress').textContent.includes('stopped')")
+
+
+def test_a_search_that_the_console_does_not_finish_shows_nothing_twice(
+    page: Browser, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.change("POST", "topics", name="cut-off", partitions=1)
+    site.change("POST", "topics", "cut-off", "records", value="x", repeat=7)
+
+    async def dying(*asked: Any) -> AsyncIterator[Any]:
+        async for step in walk(*asked):
+            yield step
+            if step.found:
+                raise RuntimeError("a console that ends here")
+
+    page.open(f"{site.address}/c/local/topics/cut-off/records")
+    page.wait_for("document.querySelector('#progress').textContent.includes('7 records')")
+    monkeypatch.setattr("ottla.console.api.records.walk", dying)
+    page.click("[data-stream=search]")
+    page.wait_for("document.querySelector('#progress.bad')?.textContent.includes('was lost')")
+    page.wait_for("document.querySelectorAll('#records .record').length === 7")
+    assert page.run("document.querySelector('[data-stop]').hidden")
+    assert all("INCOMPLETE_CHUNKED" in each for each in page.complaints)
+    page.complaints.clear()
 
 
 def test_nothing_that_others_wrote_is_taken_for_markup(

@@ -166,6 +166,10 @@ function open(list, kind) {
     if (stream?.readyState === EventSource.CLOSED) {
       stop();
       tell("the console refused; are the filters right?", true);
+    } else if (stream && !isTail) {
+      // The browser would ask again, and be told everything a second time; a live view just goes on.
+      stop();
+      tell(`${number(count)} found, then the connection to the console was lost: search again`, true);
     }
   };
 }
