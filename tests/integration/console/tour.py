@@ -502,6 +502,8 @@ def tokens(page: Browser, address: str) -> None:
     while page.open(f"{address}/c/local/tokens") or not page.run(f"!!({shown})"):
         # Apache Kafka's brokers hear of it some time after it was answered.
         assert time.monotonic() < until
+    table = "document.querySelector('.table')"
+    assert page.run(f"{table}.scrollWidth <= {table}.clientWidth")  # with what ends a token in sight
     expires = "document.querySelector('tbody td:nth-child(5)')?.innerText"
     before = page.run(expires)
     page.click("tbody form.inline button")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ottla.console.api import access as api
 from ottla.console.clusters import Cluster
 from ottla.console.html import Child, Html, code, div, h1, span, together
+from ottla.console.moments import moment_ms
 from ottla.console.pages.page import View, page
 from ottla.console.pages.parts import (
     Column,
@@ -13,6 +14,7 @@ from ottla.console.pages.parts import (
     api_path,
     data_table,
     dialog_with,
+    moment,
     number,
     opens,
     removal,
@@ -156,8 +158,8 @@ async def tokens_page(cluster: Cluster, asked: api.Nothing) -> View:
             code(token["id"]),
             token["owner"],
             ", ".join(token["renewers"]) or "–",
-            token["issued"],
-            token["expires"],
+            moment(moment_ms(token["issued"])),
+            moment(moment_ms(token["expires"])),
             None if cluster.read_only else _renew(cluster, token["hmac"]),
             removal(cluster, "POST", ("tokens", "expire"), {"hmac": token["hmac"]}, token["id"], "End"),
         )

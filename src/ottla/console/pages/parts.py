@@ -73,6 +73,8 @@ def number(count: int | float | None) -> str:
     """With thin spaces between thousands."""
     if count is None:
         return "–"
+    if isinstance(count, float) and count.is_integer():
+        count = int(count)
     return f"{count:,}".replace(",", "\u2009")
 
 
