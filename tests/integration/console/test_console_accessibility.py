@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+import screenshots
 from accessible import axe_core, faults
 from bench.chromium import Browser, browser, executable
 from confluent_kafka import Producer
@@ -24,6 +26,7 @@ from ottla.testing import InProcessBroker
 
 pytestmark = pytest.mark.skipif(executable() is None, reason="needs Chromium: apt-get install chromium")
 
+GUIDE = Path(__file__).parents[3] / "docs/guides/console.md"
 SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
 PAGES = (
     "",
@@ -129,10 +132,24 @@ def test_a_checker_finds_nothing_wrong(window: Browser, full_site: Site, theme: 
     assert len(dialogs) > 15 or theme == "dark"
 
 
-def test_every_page_is_looked_at() -> None:
+def left_out(pages: Iterable[str]) -> list[str]:
     patterns = [re.sub(r"\\{\w+\\}", "[^/]+", re.escape(each.path)) for each in ALL_PAGES]
-    asked = [page.partition("?")[0] for page in PAGES]
-    assert [pattern for pattern in patterns if not any(re.fullmatch(pattern, each) for each in asked)] == []
+    asked = [page.partition("?")[0] for page in pages]
+    return [pattern for pattern in patterns if not any(re.fullmatch(pattern, each) for each in asked)]
+
+
+def test_every_page_is_looked_at() -> None:
+    assert left_out(PAGES) == []
+
+
+def test_every_page_is_pictured_in_the_guide_light_and_dark() -> None:
+    assert left_out([*screenshots.PAGES.values(), "/tokens"]) == []
+    guide = GUIDE.read_text()
+    for name in (*screenshots.PAGES, *screenshots.BESIDE):
+        picture = f"(console/{name}-light.png)](console/{name}-dark.png)"
+        assert picture in guide, name
+        for theme in ("light", "dark"):
+            assert (GUIDE.parent / "console" / f"{name}-{theme}.png").stat().st_size, name
 
 
 def test_dialogs_are_reached_and_left_by_keys(window: Browser, full_site: Site) -> None:
