@@ -84,7 +84,7 @@ def test_long_names_and_narrow_windows_leave_all_in_sight(page: Browser, site: S
                 "document.querySelector('.table').clientWidth"
             )
         page.resize(400, 850)
-        for path in (f"topics/{name}?part=settings", "balance", "groups"):
+        for path in (f"topics/{name}?part=settings", "balance", "groups", f"groups/{'g' * 249}"):
             page.open(f"{site.address}/c/local/{path}")
             page.wait_for("'ready' in document.documentElement.dataset")
             assert page.run("document.documentElement.scrollWidth") <= 400
