@@ -15,12 +15,16 @@ from pyarrow.dataset import dataset
 
 pytest.importorskip("pyspark", reason="needs the extra ottla[spark]")
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration" / "connect"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "integration" / "registry"))
 
+from registry_process import RegistryProcess
 from test_moving_records import ask, committed_values, create, task_state, until
 from worker_process import our_worker, settings_of
 
 from ottla.connect.connectors.lake import LakeSink
 from ottla.connect.connectors.publishing import Directory, Publication
+from ottla.connect.converters.registry import AvroConverter
+from ottla.connect.data import INT64, STRING, Struct, struct_of
 from ottla.connect.errors import ConnectError
 from ottla.testing import InProcessBroker
 
@@ -242,6 +246,40 @@ def test_records_become_parquet_in_directories_and_a_restart_repeats_none(
     )
     assert sorted(row.offset for row in rows) == list(range(100))
     ask(address, "DELETE", "/connectors/lake")
+
+
+def test_values_of_a_registry_become_parquet_and_their_new_fields_columns(
+    address: str, broker: InProcessBroker, spark: Any, tmp_path: Path
+) -> None:
+    pytest.importorskip("fastavro", reason="needs the extra ottla[schemas]")
+    out = tmp_path / "out"
+    old = struct_of(("n", INT64), ("land", STRING), name="Visit")
+    new = struct_of(("n", INT64), ("land", STRING), ("cents", INT64.but(optional=True)), name="Visit")
+
+    def rows() -> list[Any]:
+        if not list(out.glob("land=*/*.parquet")):
+            return []
+        return list(spark.read.option("mergeSchema", "true").parquet(str(out)).collect())
+
+    with RegistryProcess(broker.bootstrap_servers) as registry:
+        converter = AvroConverter({"converter.type": "value", "schema.registry.url": registry.url})
+        written = [converter.to_bytes("visits", old, Struct(old, {"n": 1, "land": "DE"})) or b""]
+        produce(broker, "visits", written)
+        settings = {
+            "path": str(out),
+            "topics": "visits",
+            "partition_fields": "land",
+            "flush_interval_ms": "100",
+            "value_converter": "AvroConverter",
+            "value_converter_schema_registry_url": registry.url,
+        }
+        create(address, "visits", "lake", **settings)
+        until(lambda: len(rows()) == 1)
+        value = Struct(new, {"n": 2, "land": "FR", "cents": 5})
+        produce(broker, "visits", [converter.to_bytes("visits", new, value) or b""])
+        until(lambda: len(rows()) == 2)
+        assert sorted((row.n, row.land, row.cents) for row in rows()) == [(1, "DE", None), (2, "FR", 5)]
+        ask(address, "DELETE", "/connectors/visits")
 
 
 def test_a_poison_record_fails_by_name_or_goes_to_the_dead_letters(

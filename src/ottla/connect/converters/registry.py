@@ -93,6 +93,7 @@ class RegistryConverter(Converter):
 
     def __init__(self, given: Config) -> None:
         super().__init__(given)
+        self._given = dict(given)
         properties = []
         if self.config["basic.auth.user.info"]:
             properties.append(("basic.auth.user.info", self.config["basic.auth.user.info"]))
@@ -106,6 +107,10 @@ class RegistryConverter(Converter):
         self._strategy = self.config[f"{self._what}.subject.name.strategy"].rpartition(".")[2]
         self._registered = lru_cache(maxsize=1000)(self._register)
         self._read_schema = lru_cache(maxsize=1000)(self._fetch)
+
+    def __reduce__(self) -> tuple[type[RegistryConverter], tuple[dict[str, Any]]]:
+        """To Spark's workers it goes as what it was made of."""
+        return type(self), (self._given,)
 
     @abstractmethod
     def written_schema(self, schema: Schema) -> str:
@@ -133,6 +138,22 @@ class RegistryConverter(Converter):
         schema_id, body = _unframed(data)
         written, schema = self._read_schema(topic, schema_id)
         return SchemaAndValue(schema, self.read(written, schema, body))
+
+    def newest_schema(self, topic: str) -> Schema:
+        """What a topic's values are by now. Raises DataError where nobody can say."""
+        if self._strategy != _STRATEGIES[0]:
+            raise DataError(f"with {self._strategy} a topic has no schema of its own")
+        subject = f"{topic}-{self._what}"
+
+        def ask() -> int:
+            # The newest one itself is what the client would remember for ever.
+            newest = max(self._client.get_versions(subject))
+            return int(self._client.get_version(subject, newest).schema_id)
+
+        return self._schema_of(topic, self._asked(ask, f"the schema of {subject}"))
+
+    def _schema_of(self, topic: str, schema_id: int) -> Schema:
+        return self._read_schema(topic, schema_id)[1]
 
     def _subject(self, topic: str, schema: Schema) -> str:
         if self._strategy == "TopicNameStrategy":
@@ -298,6 +319,10 @@ class ProtobufConverter(RegistryConverter):
     def read_schema(self, text: str) -> tuple[Any, Schema]:
         # Which message it is, and so the schema, stands before each value.
         return text, Schema(Kind.STRUCT)
+
+    def _schema_of(self, topic: str, schema_id: int) -> Schema:
+        # Of the file's first message, which in most is the only one.
+        return self._found(self._read_schema(topic, schema_id)[0], (0,))[1]
 
     def write(self, schema: Schema, value: Any) -> bytes:
         from ottla.connect.converters.proto_schemas import fill_message

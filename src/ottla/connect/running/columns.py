@@ -1,4 +1,4 @@
-"""Converters as work on Spark's columns: no Python object per record."""
+"""Converters as work on Spark's columns: no Python object per record, but for those of schema registries."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ottla.connect.converters.json import JsonConverter
+from ottla.connect.converters.registry import RegistryConverter
 from ottla.connect.converters.simple import (
     BooleanConverter,
     ByteArrayConverter,
@@ -18,6 +19,7 @@ from ottla.connect.converters.simple import (
 from ottla.connect.errors import ConnectError
 from ottla.connect.plugin import Converter
 from ottla.connect.running.environment import Converters
+from ottla.connect.running.registry_columns import FOUND, WHY, read_values, written_values
 
 UNREADABLE: Final = "unreadable"
 CORRUPT: Final = "_ottla_corrupt"
@@ -47,9 +49,9 @@ def written_columns(rows: Any, converters: Converters, given: Mapping[str, str])
     names = set(rows.columns)
     if "value" not in names:
         raise ConnectError(f"a source's rows need a column value; these have {', '.join(rows.columns)}")
-    chosen = [_written(rows, "value", converters.value).alias("value")]
+    chosen = [_written(rows, "value", converters.value, given).alias("value")]
     if "key" in names:
-        chosen.append(_written(rows, "key", converters.key).alias("key"))
+        chosen.append(_written(rows, "key", converters.key, given).alias("key"))
     if "topic" in names:
         chosen.append(F.col("topic"))
     elif "topic" not in given:
@@ -63,19 +65,19 @@ def read_columns(rows: Any, converters: Converters, given: Mapping[str, str]) ->
     that says what is wrong with a row, or is null."""
     from pyspark.sql import functions as F  # noqa: N812
 
+    both = (("key", converters.key), ("value", converters.value))
     wrong = []
-    for name, converter in (("key", converters.key), ("value", converters.value)):
-        read, is_wrong = _read(name, converter, given.get(f"{name}.schema"))
+    for name, converter in both:
+        read, why = _read(name, converter, given)
         rows = rows.withColumn(f"{name}_read", read)
-        if is_wrong is not None:
-            is_json = isinstance(converter, JsonConverter)
-            wanted = f"JSON as {name}.schema has it" if is_json else f"what {type(converter).__name__} reads"
-            reason = f"the {name} is not {wanted}"
-            wrong.append(F.when(is_wrong(F.col(f"{name}_read")), F.lit(reason)))
+        if why is not None:
+            wrong.append(why(F.col(f"{name}_read")))
     rows = rows.withColumn(UNREADABLE, F.coalesce(*wrong, F.lit(None).cast("string")))
-    for name in ("key", "value"):
+    for name, converter in both:
         kept = F.col(f"{name}_read")
-        if any(field == CORRUPT for field in getattr(rows.schema[f"{name}_read"].dataType, "names", ())):
+        if isinstance(converter, RegistryConverter):
+            kept = kept[FOUND]
+        elif any(field == CORRUPT for field in getattr(rows.schema[f"{name}_read"].dataType, "names", ())):
             kept = kept.dropFields(CORRUPT)
         rows = rows.withColumn(name, kept).drop(f"{name}_read")
     return rows
@@ -93,9 +95,11 @@ def refusing(rows: Any) -> Any:
     return rows.where(checked >= 0).drop(UNREADABLE)
 
 
-def _written(rows: Any, name: str, converter: Converter) -> Any:
+def _written(rows: Any, name: str, converter: Converter, given: Mapping[str, str]) -> Any:
     from pyspark.sql import functions as F  # noqa: N812
 
+    if isinstance(converter, RegistryConverter):
+        return written_values(rows, name, converter, given)
     kind, column = rows.schema[name].dataType, F.col(name)
     if isinstance(converter, JsonConverter):
         shown = _as_json(kind, name)
@@ -122,31 +126,29 @@ def _written(rows: Any, name: str, converter: Converter) -> Any:
     raise ConnectError(f"{type(converter).__name__} cannot be used on Spark")
 
 
-def _read(name: str, converter: Converter, schema: str | None) -> tuple[Any, Callable[[Any], Any] | None]:
-    """The column, and what tells of it that it could not be read."""
+def _read(
+    name: str, converter: Converter, given: Mapping[str, str]
+) -> tuple[Any, Callable[[Any], Any] | None]:
+    """The column, and what tells of it why it could not be read, which is null where it could."""
     from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.types import DataType, StructType
 
-    column = F.col(name)
+    column, by = F.col(name), type(converter).__name__
+
+    def unless(is_wrong: Callable[[Any], Any], wanted: str = f"what {by} reads") -> Callable[[Any], Any]:
+        return lambda found: F.when(is_wrong(found), F.lit(f"the {name} is not {wanted}"))
+
+    if isinstance(converter, RegistryConverter):
+        told = F.lit(f"the {name} is not what {by} reads: ")
+        return read_values(column, name, converter, given), lambda found: F.concat(told, found[WHY])
     if isinstance(converter, ByteArrayConverter):
         return column, None
     if isinstance(converter, StringConverter):
-        return column.cast("string"), lambda found: ~F.is_valid_utf8(found)
+        return column.cast("string"), unless(lambda found: ~F.is_valid_utf8(found))
     if isinstance(converter, JsonConverter):
-        text = column.cast("string")
-        if converter.config["schemas.enable"]:
-            text = F.get_json_object(text, "$.payload")
-        if schema is None:
-            return text, None
-        kind = DataType.fromDDL(schema)
-        if not isinstance(kind, StructType):
-            return F.from_json(text, schema), lambda found: found.isNull() & (F.trim(text) != "null")
-        read = F.from_json(
-            text, StructType([*kind.fields]).add(CORRUPT, "string"), {"columnNameOfCorruptRecord": CORRUPT}
-        )
-        return read, lambda found: found[CORRUPT].isNotNull()
+        read, is_wrong = _read_json(column, converter, given.get(f"{name}.schema"))
+        return read, None if is_wrong is None else unless(is_wrong, f"JSON as {name}.schema has it")
     if isinstance(converter, BooleanConverter):
-        return column == F.lit(b"\1"), lambda _: ~column.isin(b"\0", b"\1")
+        return column == F.lit(b"\1"), unless(lambda _: ~column.isin(b"\0", b"\1"))
     whole = _WHOLE.get(type(converter))
     if whole is not None:
         size = _BYTES[whole]
@@ -154,8 +156,28 @@ def _read(name: str, converter: Converter, schema: str | None) -> tuple[Any, Cal
         bound = 1 << 8 * size - 1
         if size < _BYTES["bigint"]:
             number = F.when(number >= bound, number - 2 * bound).otherwise(number)
-        return number.cast(whole), lambda _: F.length(column) != size
-    raise ConnectError(f"{type(converter).__name__} cannot be used on Spark")
+        return number.cast(whole), unless(lambda _: F.length(column) != size)
+    raise ConnectError(f"{by} cannot be used on Spark")
+
+
+def _read_json(
+    column: Any, converter: JsonConverter, schema: str | None
+) -> tuple[Any, Callable[[Any], Any] | None]:
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import DataType, StructType
+
+    text = column.cast("string")
+    if converter.config["schemas.enable"]:
+        text = F.get_json_object(text, "$.payload")
+    if schema is None:
+        return text, None
+    kind = DataType.fromDDL(schema)
+    if not isinstance(kind, StructType):
+        return F.from_json(text, schema), lambda found: found.isNull() & (F.trim(text) != "null")
+    read = F.from_json(
+        text, StructType([*kind.fields]).add(CORRUPT, "string"), {"columnNameOfCorruptRecord": CORRUPT}
+    )
+    return read, lambda found: found[CORRUPT].isNotNull()
 
 
 def _as_json(kind: Any, name: str) -> Any:
