@@ -76,6 +76,10 @@ def test_long_names_and_narrow_windows_leave_all_in_sight(page: Browser, site: S
     site.change("POST", "topics", name=name, partitions=1)
     broker = site.get("overview")["brokers"][0]
     commit(f"{broker['host']}:{broker['port']}", "g" * 249, name, 1)
+    until = time.monotonic() + 60
+    # What the cluster has is looked at now and then.
+    while not (site.get("topics", q="t" * 9)["topics"] and site.get("groups", q="g" * 9)["groups"]):
+        assert time.monotonic() < until
     try:
         for path in ("topics", "groups"):
             page.open(f"{site.address}/c/local/{path}?q={'t' * 9 if path == 'topics' else 'g' * 9}")
