@@ -41,6 +41,8 @@ TEXT = "the sea the sky the stars and the long way home over the sea"
 WORDS_PER_SECOND = 200
 COUNTING_S = 4.0
 SPARK_START_TIMEOUT_S = 90.0
+# librdkafka would write a line per client about metrics that it offers the broker.
+QUIET = {"enable.metrics.push": False}
 
 NEXT = """\
 ottla start                          a broker on localhost:9092, data in ./ottla-data
@@ -96,7 +98,7 @@ class Screen:
 
 
 def create_topics(bootstrap_servers: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, **QUIET})
     topics = [NewTopic(TOPIC, PARTITIONS, 1), NewTopic(LOAD_TOPIC, 1, 1)]
     topics += [NewTopic(LINES, 2, 1), NewTopic(COUNTS, 2, 1)]
     for created in admin.create_topics(topics).values():
@@ -112,7 +114,7 @@ def produce_orders(bootstrap_servers: str) -> list[Message]:
         delivered.append(message)
 
     # The partitioner of the Java client, so that keys land where they would from there.
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "partitioner": "murmur2_random"})
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "partitioner": "murmur2_random", **QUIET})
     for customer, order in ORDERS:
         producer.produce(TOPIC, key=customer, value=order, on_delivery=on_delivery)
     producer.flush(10)
@@ -122,7 +124,12 @@ def produce_orders(bootstrap_servers: str) -> list[Message]:
 def consume(bootstrap_servers: str, topic: str, partitions: int, count: int) -> list[Message]:
     """From the beginning, without a consumer group."""
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap_servers, "group.id": "quickstart", "enable.auto.commit": False}
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "quickstart",
+            "enable.auto.commit": False,
+            **QUIET,
+        }
     )
     messages: list[Message] = []
     try:
@@ -140,7 +147,12 @@ def consume(bootstrap_servers: str, topic: str, partitions: int, count: int) -> 
 def measure(bootstrap_servers: str) -> tuple[float, float]:
     """Records per second in and out, with the client as the limit."""
     producer = Producer(
-        {"bootstrap.servers": bootstrap_servers, "linger.ms": 5, "queue.buffering.max.messages": LOAD_RECORDS}
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "linger.ms": 5,
+            "queue.buffering.max.messages": LOAD_RECORDS,
+            **QUIET,
+        }
     )
     payload = b"x" * LOAD_RECORD_BYTES
     started = time.perf_counter()
@@ -179,13 +191,14 @@ def word_count(bootstrap_servers: str) -> Iterator[subprocess.Popen[str]]:
 
 def watch_counts(screen: Screen, bootstrap_servers: str, pipeline: subprocess.Popen[str]) -> None:
     """Words go in all the time; shown are the counts as they come out."""
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5})
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5, **QUIET})
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
             "group.id": "watcher",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
+            **QUIET,
         }
     )
     consumer.assign([TopicPartition(COUNTS, index, 0) for index in range(2)])
@@ -193,9 +206,14 @@ def watch_counts(screen: Screen, bootstrap_servers: str, pipeline: subprocess.Po
     deadline, first = time.monotonic() + SPARK_START_TIMEOUT_S, 0.0
     shown = 0.0
     while not first or time.monotonic() < first + COUNTING_S:
-        if pipeline.poll() is not None or time.monotonic() > deadline + COUNTING_S:
-            complaint = pipeline.stderr.read() if pipeline.poll() is not None and pipeline.stderr else ""
-            raise SystemExit(f"the pipeline gave no counts\n{complaint}")
+        if pipeline.poll() is not None:
+            complaint = pipeline.stderr.read() if pipeline.stderr else ""
+            raise SystemExit(f"the pipeline has ended without counts\n{complaint}")
+        if not first and time.monotonic() > deadline:
+            raise SystemExit(
+                f"Spark has given no counts in {SPARK_START_TIMEOUT_S:.0f} s; on an idle machine it takes "
+                "ten to twenty: try again when less else runs"
+            )
         line = " ".join(random.choices(words, k=WORDS_PER_SECOND // 10))
         producer.produce(LINES, line)
         producer.poll(0)
@@ -254,7 +272,7 @@ def main() -> None:
     screen.step("What to try next")
     if shutil.which("ottla") is None:
         activate = f". {os.path.relpath(Path(sys.executable).parent)}/activate"
-        screen.say(f"{activate:<37}so that ottla is found")
+        screen.say(f"{activate:<36} so that ottla is found")
     screen.say(NEXT.format(streams=os.path.relpath(STREAMS)))
 
 
