@@ -38,7 +38,7 @@ from ottla.connect.transforms.times import TimestampRouter
 
 _NUMBERS: Final = ("byte", "short", "integer", "long", "float", "double", "decimal")
 _WHOLE: Final = ("byte", "short", "integer", "long")
-_TARGETS: Final = {
+SPARK_NAMES: Final = {
     Kind.INT8: "tinyint",
     Kind.INT16: "smallint",
     Kind.INT32: "int",
@@ -309,7 +309,7 @@ def _cast_one(column: Any, kind: Any, target: Kind, name: str) -> Any:
     """By Java's rules: text has to fit, fractions stop at the ends, whole numbers lose what is too high."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    given, wanted = kind.typeName(), _TARGETS[target]
+    given, wanted = kind.typeName(), SPARK_NAMES[target]
     if given not in {*_NUMBERS, "string", "boolean"}:
         raise ConnectError(f"Cast does not support casting {name} from {given} on Spark")
     told = F.concat(

@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any, Final
 
+from ottla.connect.column_transforms import SPARK_NAMES
 from ottla.connect.converters.registry import RegistryConverter
 from ottla.connect.data import (
     DATE,
@@ -36,17 +37,7 @@ FOUND: Final = "found"
 WHY: Final = "why"
 # Spark has no time of day: it is milliseconds since midnight there.
 _LOGICAL: Final = {DATE: "date", TIMESTAMP: "timestamp", TIME: "int"}
-_NAMES: Final = {
-    Kind.INT8: "tinyint",
-    Kind.INT16: "smallint",
-    Kind.INT32: "int",
-    Kind.INT64: "bigint",
-    Kind.FLOAT32: "float",
-    Kind.FLOAT64: "double",
-    Kind.BOOLEAN: "boolean",
-    Kind.STRING: "string",
-    Kind.BYTES: "binary",
-}
+_NAMES: Final = {**SPARK_NAMES, Kind.BYTES: "binary"}
 _SCHEMAS: Final = {
     **{name: Schema(kind) for kind, name in _NAMES.items()},
     "date": DATE_SCHEMA,
