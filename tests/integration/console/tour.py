@@ -437,6 +437,14 @@ def connectors(tour: Tour, file: str) -> None:
     tour.open(here, "document.querySelector('.figures')?.innerText.includes('STOPPED')")
     page.click("[data-opens=forget]")
     tour.type_to_confirm("#forget", "to-a-file")
+    settle(page)
+    until = time.monotonic() + 60
+    # A worker of Apache Kafka refuses for a moment, and says that it may be asked again.
+    while page.run("!!document.querySelector('#forget .answer.bad')?.innerText.includes('safely retried')"):
+        assert time.monotonic() < until
+        tour.send("#forget", confirm="to-a-file")
+        settle(page)
+        page.complaints[:] = [each for each in page.complaints if "500" not in each]
     tour.open(here, "!document.querySelector('#forget').open")
     tour.open("/connectors", "document.querySelector('tbody')?.innerText.includes('to-a-file')")
     page.click("tbody a")
